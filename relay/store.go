@@ -1,0 +1,73 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+// Fetch is one request of the Poller to a Store.
+type Fetch struct {
+	// Limit bounds the events returned; at least 1.
+	Limit int
+	// MaxBytes bounds their Size in sum. One event larger than the bound still comes, alone.
+	MaxBytes int64
+	// Busy lists rows that were returned before and are not settled yet: they must not come again.
+	Busy []RowID
+	// Blocked lists the keys whose gates are closed. Rows of these keys must not come, except the row
+	// named as Head once it is due (a FAILED row whose time has come).
+	Blocked []Blocked
+	// Reopened lists the gates that have opened since the last Fetch. Rows of these keys from Head on
+	// (inclusive) that are still NEW were passed over or handed back: they are due again, oldest
+	// first, before any later row of the key.
+	Reopened []Blocked
+}
+
+// Blocked is one closed gate.
+type Blocked struct {
+	Key  string
+	Head RowID // the row in doubt: the oldest of its key that is not settled
+}
+
+// Fetched is a Store's answer.
+type Fetched struct {
+	// Events are due, free of each other's gates, each key's events in ascending row order. Over a
+	// sequence of answers no row of a key comes after a later row of that key has come, unless it was
+	// not yet committed then.
+	Events []Event
+	// More says that the limits, not the table, ended the answer: read on without a pause.
+	More bool
+	// Reclaimed counts SENDING rows taken over because their claim was older than the claim timeout.
+	Reclaimed int
+}
+
+// Doubt is a FAILED or DEAD row that blocks its key.
+type Doubt struct {
+	Row   RowID
+	Key   string
+	State State
+	DueIn time.Duration // FAILED: until next_retry_at by the database clock, 0 when due
+}
+
+// Store is what the Poller needs of a database. Methods are called from several goroutines: one
+// Fetch at a time, Settle beside it.
+type Store interface {
+	// Acquire waits until this relay is the only one of its outbox name on the table (ClaimSingle) and
+	// returns once it is; with ClaimRows it returns at once. standby is called once if it has to wait,
+	// with who holds the table. lost is closed when the ownership is lost (its session ended).
+	Acquire(ctx context.Context, standby func(holder string)) (lost <-chan struct{}, err error)
+	// Doubts lists the FAILED rows and, when DEAD rows block (on_dead: hold), the DEAD ones that were
+	// not discarded, oldest first, at most limit. Called at start, after Acquire.
+	Doubts(ctx context.Context, limit int) ([]Doubt, error)
+	// StillDead returns those of rows that still are DEAD and not discarded.
+	StillDead(ctx context.Context, rows []RowID) ([]RowID, error)
+	// Fetch returns due events: NEW rows, FAILED rows whose next_retry_at has come, and with ClaimRows
+	// SENDING rows whose claim is older than the claim timeout. With ClaimRows the answer's rows have
+	// been claimed in a transaction that has ended. No row lock or transaction outlives the call.
+	Fetch(ctx context.Context, f Fetch) (Fetched, error)
+	// Settle writes outcomes in one set-based statement for all and returns those rows that no longer
+	// were as read (lost claims, edits by others): they were left alone. An error means that nothing
+	// or an unknown part was written; calling again with the same outcomes is safe.
+	Settle(ctx context.Context, outs []Outcome) (lost []RowID, err error)
+	// Close releases the ownership and the connections.
+	Close() error
+}
