@@ -1,0 +1,93 @@
+# shellcheck shell=bash
+#
+# kafka: one broker that is its own controller.
+
+kafka_install() {
+    apt_install maven "openjdk-$JAVA_VERSION-jre-headless"
+    kafka_jars_install
+}
+
+kafka_port() { port "$KAFKA_PORT"; }
+kafka_env() { echo "POSTRIDER_TEST_KAFKA=127.0.0.1:$(kafka_port)"; }
+kafka_version() { echo "Kafka $KAFKA_VERSION"; }
+kafka_signal() { echo TERM; }
+
+# kafka_java runs a class of Kafka with the Java that was installed for it.
+kafka_java() { "$(kafka_java_command)" -cp "$KAFKA_DIR/lib/*" "$@"; }
+
+kafka_java_command() {
+    local java
+    for java in "/usr/lib/jvm/java-$JAVA_VERSION-openjdk-"*/bin/java; do
+        [[ ! -x $java ]] || { echo "$java" && return; }
+    done
+    command -v java
+}
+
+kafka_prepare() {
+    local dir=$INSTANCE_DIR/kafka id
+    kafka_properties "$dir/data" >"$dir/server.properties"
+    kafka_logging >"$dir/log4j2.properties"
+    if [[ ! -d $dir/data ]]; then
+        new_data_dir kafka "$(id -u):$(id -g)"
+        kafka_properties "$dir/new/data" >"$dir/format.properties"
+        id=$(kafka_java -XX:TieredStopAtLevel=1 kafka.tools.StorageTool random-uuid)
+        kafka_java -XX:TieredStopAtLevel=1 kafka.tools.StorageTool format --standalone -t "$id" -c "$dir/format.properties"
+        mv "$dir/new/data" "$dir/data"
+    fi
+}
+
+kafka_exec() {
+    ulimit -n "$(ulimit -H -n)" || true # a file and a map for each segment of each test's topics
+    exec setsid "$(kafka_java_command)" -Xms512m -Xmx512m -XX:+UseSerialGC \
+        -Dlog4j2.configurationFile="../log4j2.properties" -cp "$KAFKA_DIR/lib/*" \
+        kafka.Kafka ../server.properties
+}
+
+# The broker accepts connections before it serves; its log says when it does.
+kafka_answers() { grep -q 'Kafka Server started' "$INSTANCE_DIR/kafka/log" && listening "$(kafka_port)"; }
+
+# Internal topics are small and have one replica. Records are kept by size, never by age: a test may
+# write records dated years ago and must find them again. The cleaner's buffer is cut to leave the
+# heap to the broker.
+kafka_properties() {
+    local broker controller
+    broker=127.0.0.1:$(port "$KAFKA_PORT")
+    controller=127.0.0.1:$(port "$KAFKA_CONTROLLER_PORT")
+    cat <<PROPERTIES
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=$controller
+listeners=PLAINTEXT://$broker,CONTROLLER://$controller
+advertised.listeners=PLAINTEXT://$broker
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs=$1
+num.partitions=8
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=8
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=8
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.retention.ms=-1
+log.retention.bytes=1073741824
+log.segment.bytes=268435456
+log.cleaner.dedupe.buffer.size=16777216
+PROPERTIES
+}
+
+kafka_logging() {
+    cat <<'PROPERTIES'
+status = warn
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %-5p %m (%c{1})%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+PROPERTIES
+}

@@ -1,0 +1,140 @@
+# shellcheck shell=bash
+#
+# What has to be installed, and how: Debian packages, the Debian tree with the newest servers, and
+# Kafka's jars. Each function does nothing when its work is done already; none needs a network then.
+
+NEWEST_TREE=$CACHE_DIR/$NEWEST_SUITE-tree
+KAFKA_DIR=$CACHE_DIR/kafka-$KAFKA_VERSION
+
+# require_debian_root says what this way of running servers needs.
+require_debian_root() {
+    [[ -r /etc/debian_version && -x /usr/bin/apt-get ]] ||
+        die "real servers are set up from Debian's packages, and this is no Debian; with Docker use: docker compose -f dev/compose.yaml up --wait"
+    ((EUID == 0)) || die "setting up servers needs root (apt-get, chroot, other users): run it as root"
+}
+
+# apt_install PACKAGE… installs what is missing of a list.
+apt_install() {
+    local package missing=()
+    for package in "$@"; do
+        [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
+            missing+=("$package")
+    done
+    ((${#missing[@]})) || return 0
+    say "installing ${missing[*]}"
+    with_lock "$CACHE_DIR/apt.lock" apt_get_install "${missing[@]}"
+}
+
+apt_get_install() {
+    local policy=/usr/sbin/policy-rc.d log=$CACHE_DIR/apt.log
+    # A package must not start its own server: ours run on other ports, from other directories.
+    if [[ ! -e $policy ]]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod +x "$policy"
+        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    # The package lists are fetched only when those at hand do not do.
+    if ! { apt-get install -y -q --no-install-recommends "$@" ||
+        { apt-get update -q && apt-get install -y -q --no-install-recommends "$@"; }; } >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        die "cannot install $*: see $log"
+    fi
+}
+
+# apt_mirror prints the mirror that this machine's own sources name first.
+apt_mirror() {
+    local sources=(/etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list)
+    # shellcheck disable=SC2046  # the paths above hold no blanks
+    awk '/^URIs:/ { print $2; exit }
+         /^deb / { for (i = 2; i <= NF; i++) if ($i ~ /^[a-z+]+:\/\//) { print $i; exit } }' \
+        /dev/null $(ls -d "${sources[@]}" 2>/dev/null)
+}
+
+# newest_tree_install unpacks the tree that mysql and postgres-newest run in.
+newest_tree_install() {
+    local want="$NEWEST_SUITE $NEWEST_PACKAGES"
+    newest_tree_ready "$want" || with_lock "$NEWEST_TREE.lock" newest_tree_unpack "$want"
+}
+
+newest_tree_ready() { [[ -f $NEWEST_TREE/.complete && $(<"$NEWEST_TREE/.complete") == "$1" ]]; }
+
+newest_tree_unpack() {
+    local part=$NEWEST_TREE.part log=$NEWEST_TREE.log mirror
+    ! newest_tree_ready "$1" || return 0
+    mirror=$(apt_mirror)
+    [[ -n $mirror ]] || die "no mirror found in /etc/apt: the tree for mysql and postgres-newest needs one"
+    say "unpacking Debian $NEWEST_SUITE with $NEWEST_PACKAGES"
+    rm -rf --one-file-system "$part"
+    # In a mount namespace of its own, what debootstrap mounts goes away with it, however it ends.
+    if ! unshare --mount debootstrap --variant=minbase --include="$NEWEST_PACKAGES" \
+        "$NEWEST_SUITE" "$part" "$mirror" >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        die "cannot unpack Debian $NEWEST_SUITE: see $log"
+    fi
+    rm -rf "$part"/var/cache/apt/archives/*.deb
+    echo "$1" >"$part/.complete"
+    rm -rf --one-file-system "$NEWEST_TREE"
+    mv "$part" "$NEWEST_TREE"
+}
+
+# in_newest_tree DIR COMMAND… replaces the shell by a command that runs in the tree, where DIR is
+# /srv. The mounts live in a namespace that ends with the command: nothing to undo, or to leak.
+in_newest_tree() {
+    # shellcheck disable=SC2016  # expanded by the inner shell
+    exec unshare --mount --propagation private bash -c '
+        set -e
+        tree=$1 dir=$2
+        shift 2
+        mount --rbind /proc "$tree/proc"
+        mount --rbind /dev "$tree/dev"
+        mount --bind "$dir" "$tree/srv"
+        exec chroot "$tree" "$@"' newest-tree "$NEWEST_TREE" "$@"
+}
+
+# newest_tree_user NAME prints the uid:gid that a user of the tree has.
+newest_tree_user() { awk -F: -v name="$1" '$1 == name { print $3 ":" $4 }' "$NEWEST_TREE/etc/passwd"; }
+
+# kafka_jars_install fetches Kafka and its tools with Maven, through this machine's own settings.
+kafka_jars_install() {
+    [[ -f $KAFKA_DIR/complete ]] || with_lock "$KAFKA_DIR.lock" kafka_jars_fetch
+}
+
+kafka_jars_fetch() {
+    local part=$KAFKA_DIR.part log=$KAFKA_DIR.log
+    [[ ! -f $KAFKA_DIR/complete ]] || return 0
+    say "fetching Kafka $KAFKA_VERSION"
+    rm -rf "$part"
+    mkdir -p "$part"
+    kafka_pom >"$part/pom.xml"
+    if ! mvn -q -B -f "$part/pom.xml" \
+        "org.apache.maven.plugins:maven-dependency-plugin:$MAVEN_DEPENDENCY_PLUGIN_VERSION:copy-dependencies" \
+        -DincludeScope=runtime -DoutputDirectory=lib >"$log" 2>&1; then
+        tail -n 20 "$log" >&2
+        die "cannot fetch Kafka: see $log"
+    fi
+    touch "$part/complete"
+    rm -rf "$KAFKA_DIR"
+    mv "$part" "$KAFKA_DIR"
+}
+
+kafka_pom() {
+    cat <<POM
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>dev</groupId>
+  <artifactId>kafka</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+$(pom_dependency org.apache.kafka "kafka_$KAFKA_SCALA" "$KAFKA_VERSION")
+$(pom_dependency org.apache.kafka kafka-tools "$KAFKA_VERSION")
+$(pom_dependency org.apache.logging.log4j log4j-slf4j-impl "$LOG4J_VERSION")
+  </dependencies>
+</project>
+POM
+}
+
+pom_dependency() {
+    echo "    <dependency><groupId>$1</groupId><artifactId>$2</artifactId><version>$3</version></dependency>"
+}

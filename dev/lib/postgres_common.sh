@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+#
+# What both PostgreSQL servers share: initdb's options, the configuration and who may log in.
+
+# The same locale on every machine. Data files are flushed as in production: the benchmarks measure
+# real commits, so fsync stays on.
+# shellcheck disable=SC2034  # read by postgres.sh and postgres_newest.sh
+INITDB_OPTIONS=(-U postgres -A trust -E UTF8 --locale=C.UTF-8)
+
+# postgres_configure DATA PORT writes what the tests need, at every start, so that a change of this
+# file reaches data directories that exist.
+postgres_configure() {
+    local data=$1
+    postgres_settings "$2" >"$data/postrider.conf"
+    grep -qxF "include 'postrider.conf'" "$data/postgresql.conf" ||
+        echo "include 'postrider.conf'" >>"$data/postgresql.conf"
+    # The superuser needs no password; every other role does, so that a test can see one refused.
+    cat >"$data/pg_hba.conf" <<'HBA'
+host  all          postgres  127.0.0.1/32  trust
+host  replication  postgres  127.0.0.1/32  trust
+host  all          all       127.0.0.1/32  scram-sha-256
+host  replication  all       127.0.0.1/32  scram-sha-256
+HBA
+}
+
+# There is no Unix socket: its path would be too long in a deep directory, and the tests use TCP.
+# Slots that a broken test forgot may keep 4 GB of log, not the whole disk.
+postgres_settings() {
+    cat <<CONF
+listen_addresses = '127.0.0.1'
+port = $1
+unix_socket_directories = ''
+max_connections = 200
+wal_level = logical
+max_replication_slots = 20
+max_wal_senders = 20
+max_slot_wal_keep_size = 4GB
+CONF
+}
