@@ -1,0 +1,5 @@
+package outbox
+
+type jsonLimits struct{}
+
+func jsonLimitsOf(Dialect, ColumnType) jsonLimits { return jsonLimits{} }
