@@ -42,7 +42,7 @@ type table struct {
 	casts   [fieldCount]string // PostgreSQL: "::json" and the like
 	suffix  string             // the expressions of Options.Set, each after a comma
 	single  string             // the whole statement for one row, the usual case
-	json    jsonLimits
+	json    *jsonLimits
 }
 
 // row is one validated event, ready to be bound.

@@ -72,6 +72,7 @@ func (w *Writer) rows(ctx context.Context, events []Event) ([]row, error) {
 	var traceparent, tracestate string
 	if w.trace != nil && w.table.has(headersField) {
 		traceparent, tracestate = w.trace(ctx)
+		traceparent, tracestate = traceText(traceparent), traceText(tracestate)
 	}
 	rows := make([]row, len(events))
 	for i := range events {
