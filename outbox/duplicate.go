@@ -22,8 +22,7 @@ func (t *table) duplicate(err error, rows []row) error {
 	case MySQL, MariaDB:
 		named, ours = t.mysqlDuplicate(err, rows)
 	case SQLite:
-		_, list, failed := strings.Cut(err.Error(), "UNIQUE constraint failed: ")
-		ours = failed && strings.Contains(list, t.parts[len(t.parts)-1]+"."+t.columns[idField])
+		ours = t.sqliteDuplicate(err)
 	}
 	switch {
 	case !ours:
@@ -98,13 +97,31 @@ func (t *table) mysqlDuplicate(err error, rows []row) (named string, ours bool) 
 			return "", false
 		}
 	}
-	for i := range rows {
-		if strings.Contains(text, "'"+rows[i].id+"'") || strings.Contains(text, "'"+rows[i].id+"-") {
-			return rows[i].id, true
+	// On a partitioned table the key is longer than the event id: its values are joined by hyphens.
+	for _, end := range []string{"'", "-"} {
+		for i := range rows {
+			if strings.Contains(text, "'"+rows[i].id+end) {
+				return rows[i].id, true
+			}
 		}
 	}
 	// A binary id is not legible in the text.
 	return "", t.EventIDType == UUIDBytes
+}
+
+// sqliteDuplicate knows the text "UNIQUE constraint failed: table.column, table.column (2067)".
+func (t *table) sqliteDuplicate(err error) bool {
+	_, list, failed := strings.Cut(err.Error(), "UNIQUE constraint failed: ")
+	if !failed {
+		return false
+	}
+	own := t.parts[len(t.parts)-1] + "." + t.columns[idField]
+	for _, column := range strings.Split(list, ", ") {
+		if column == own || strings.HasPrefix(column, own+" (") {
+			return true
+		}
+	}
+	return false
 }
 
 // stringField reads the first of the named string fields that an error's struct has.
