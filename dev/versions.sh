@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034  # sourced; its values are read by the scripts beside it
 #
-# Every version and every port of the servers that the tests use, in one place.
+# Every version and every port of the servers that the tests use, in one place. Docker Compose reads
+# this file too, so it holds nothing but NAME=value.
 
 # PostgreSQL: the oldest release the relay supports that Debian 12 carries, and the newest at hand.
 POSTGRES_VERSION=15
@@ -18,6 +19,10 @@ KAFKA_VERSION=4.3.1
 LOG4J_VERSION=2.26.1
 MAVEN_DEPENDENCY_PLUGIN_VERSION=3.11.0
 JAVA_VERSION=17
+
+# Where Docker Compose runs the servers (compose.yaml), MySQL and MariaDB are these images.
+MYSQL_IMAGE_VERSION=9
+MARIADB_IMAGE_VERSION=10.11
 
 # Ports on 127.0.0.1 of the default instance. Other instances add a multiple of ten, so no two bases
 # may differ by a multiple of ten below 600 (dev/lib/instance.sh).

@@ -2,7 +2,13 @@
 #
 # Where things lie: the cache that all instances share, and the data and ports of this one.
 
-POSTRIDER_DEV_DIR=${POSTRIDER_DEV_DIR:-/var/lib/postrider-dev}
+# Servers run as root and as users of their own, who must reach it; a user who is not root only
+# keeps built tools here.
+if ((EUID == 0)); then
+    POSTRIDER_DEV_DIR=${POSTRIDER_DEV_DIR:-/var/lib/postrider-dev}
+else
+    POSTRIDER_DEV_DIR=${POSTRIDER_DEV_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/postrider-dev}
+fi
 POSTRIDER_DEV_INSTANCE=${POSTRIDER_DEV_INSTANCE:-default}
 CACHE_DIR=$POSTRIDER_DEV_DIR/cache
 INSTANCES_DIR=$POSTRIDER_DEV_DIR/instances

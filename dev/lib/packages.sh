@@ -6,10 +6,12 @@
 NEWEST_TREE=$CACHE_DIR/$NEWEST_SUITE-tree
 KAFKA_DIR=$CACHE_DIR/kafka-$KAFKA_VERSION
 
+debian() { [[ -r /etc/debian_version && -x /usr/bin/apt-get ]]; }
+
 # require_debian_root says what this way of running servers needs.
 require_debian_root() {
-    [[ -r /etc/debian_version && -x /usr/bin/apt-get ]] ||
-        die "real servers are set up from Debian's packages, and this is no Debian; with Docker use: docker compose -f dev/compose.yaml up --wait"
+    debian ||
+        die "real servers are set up from Debian's packages, and this is no Debian; with Docker use: docker compose --env-file dev/versions.sh -f dev/compose.yaml up -d --wait"
     ((EUID == 0)) || die "setting up servers needs root (apt-get, chroot, other users): run it as root"
 }
 

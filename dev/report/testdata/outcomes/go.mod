@@ -1,0 +1,3 @@
+module example.com/outcomes
+
+go 1.25.0
