@@ -49,6 +49,10 @@ type Event struct {
 	// Malformed is set when the row's own columns cannot be turned into a record (headers that are not
 	// a JSON object, for example). Such an event is never sent: it becomes DEAD with this reason.
 	Malformed error
+
+	read   uint64    // position in the order of reading
+	readAt time.Time // when it was read, by the relay's clock: for latencies only
+	given  bool      // its share of the budget was given back
 }
 
 // Size is what the event counts against byte limits: its variable parts plus a fixed overhead a row.

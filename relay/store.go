@@ -20,6 +20,9 @@ type Fetch struct {
 	// (inclusive) that are still NEW were passed over or handed back: they are due again, oldest
 	// first, before any later row of the key.
 	Reopened []Blocked
+	// HeadsOnly asks for due rows named as a Head only: so many keys are blocked that new events must
+	// wait. Reopened is empty then.
+	HeadsOnly bool
 }
 
 // Blocked is one closed gate.
@@ -58,8 +61,9 @@ type Store interface {
 	// Doubts lists the FAILED rows and, when DEAD rows block (on_dead: hold), the DEAD ones that were
 	// not discarded, oldest first, at most limit. Called at start, after Acquire.
 	Doubts(ctx context.Context, limit int) ([]Doubt, error)
-	// StillDead returns those of rows that still are DEAD and not discarded.
-	StillDead(ctx context.Context, rows []RowID) ([]RowID, error)
+	// StillBlocking returns those of rows that still block their key: FAILED, or DEAD and not discarded.
+	// The rest were sent, discarded, deleted or made NEW by a person.
+	StillBlocking(ctx context.Context, rows []RowID) ([]RowID, error)
 	// Fetch returns due events: NEW rows, FAILED rows whose next_retry_at has come, and with ClaimRows
 	// SENDING rows whose claim is older than the claim timeout. With ClaimRows the answer's rows have
 	// been claimed in a transaction that has ended. No row lock or transaction outlives the call.

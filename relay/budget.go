@@ -1,0 +1,72 @@
+package relay
+
+import (
+	"context"
+	"sync"
+)
+
+// budget bounds what is read and not yet settled, in events and bytes.
+type budget struct {
+	mu                sync.Mutex
+	events, maxEvents int
+	bytes, maxBytes   int64
+	changed           chan struct{} // buffered 1: something was given back
+}
+
+func newBudget(events int, bytes int64) *budget {
+	return &budget{maxEvents: events, maxBytes: bytes, changed: make(chan struct{}, 1)}
+}
+
+// wait returns how much may be read, once that is not nothing; false when ctx ends first.
+func (b *budget) wait(ctx context.Context) (events int, bytes int64, ok bool) {
+	for {
+		b.mu.Lock()
+		events, bytes = b.maxEvents-b.events, b.maxBytes-b.bytes
+		b.mu.Unlock()
+		// Half of a third is free at the least: batches stay worth their round trip.
+		if events >= b.maxEvents/6 && bytes >= b.maxBytes/6 {
+			return max(events, 1), bytes, true
+		}
+		select {
+		case <-b.changed:
+		case <-ctx.Done():
+			return 0, 0, false
+		}
+	}
+}
+
+func (b *budget) take(evs []Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events += len(evs)
+	for i := range evs {
+		b.bytes += evs[i].Size()
+	}
+}
+
+// give returns an event's share, once.
+func (b *budget) give(e *Event) {
+	b.mu.Lock()
+	if !e.given {
+		e.given = true
+		b.events--
+		b.bytes -= e.Size()
+	}
+	b.mu.Unlock()
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (b *budget) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.events == 0
+}
+
+func (b *budget) load() (events int, bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.events, b.bytes
+}

@@ -1,0 +1,132 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// minIdle is the shortest pause after a read that did not fill its batch. Under load the table is
+// asked every few milliseconds; each empty answer doubles the pause up to the poll interval.
+const minIdle = 2 * time.Millisecond
+
+// headCheck is how often rows that hold their key for a person's act are looked at again, and how
+// many of them at once.
+const (
+	headCheckEvery = 2 * time.Second
+	headCheckRows  = 1000
+)
+
+// poller turns a Store into a stream of batches: no pause while there is work, a growing one when idle.
+type poller struct {
+	store    Store
+	gate     *gate
+	interval time.Duration // longest idle pause
+	maxKeys  int           // closed keys from which new events are no longer read
+	log      *slog.Logger
+	hooks    Hooks
+
+	wake      chan struct{} // buffered 1
+	reads     uint64
+	idle      time.Duration
+	more      bool
+	headsAt   time.Time
+	overLimit bool
+	trouble   pause
+}
+
+func newPoller(o Options, g *gate, wake chan struct{}) *poller {
+	return &poller{
+		store: o.Store, gate: g, interval: o.PollInterval, maxKeys: o.MaxBlockedKeys,
+		log: o.Logger, hooks: o.Hooks, wake: wake, more: true,
+		trouble: pause{first: 100 * time.Millisecond, longest: 5 * time.Second},
+	}
+}
+
+// read asks once. It returns no events when nothing is due.
+func (p *poller) read(ctx context.Context, limit int, maxBytes int64) ([]Event, error) {
+	now := time.Now()
+	p.gate.expire(now)
+	if err := p.checkHeads(ctx, now); err != nil {
+		return nil, err
+	}
+	f := Fetch{Limit: limit, MaxBytes: maxBytes, HeadsOnly: p.tooMany()}
+	p.gate.snapshot(&f)
+	got, err := p.store.Fetch(ctx, f)
+	if err != nil {
+		p.gate.restore(f.Reopened)
+		return nil, err
+	}
+	p.trouble.reset()
+	if got.Reclaimed > 0 {
+		p.log.Warn("took over rows whose claim had expired", "rows", got.Reclaimed)
+		p.hooks.Reclaimed(got.Reclaimed)
+	}
+	for i := range got.Events {
+		p.reads++
+		got.Events[i].read = p.reads
+		got.Events[i].readAt = now
+	}
+	p.gate.take(got.Events)
+	p.more = got.More
+	if len(got.Events) > 0 {
+		p.idle = 0
+	}
+	return got.Events, nil
+}
+
+// rest waits until the next read makes sense: at once after a full batch, else for a pause that grows
+// while the table is idle, or until woken.
+func (p *poller) rest(ctx context.Context) {
+	if p.more {
+		return
+	}
+	p.idle = min(max(p.idle*2, minIdle), p.interval)
+	p.sleep(ctx, p.idle)
+}
+
+// backOff waits after the database did not answer.
+func (p *poller) backOff(ctx context.Context) {
+	p.sleep(ctx, p.trouble.next())
+}
+
+func (p *poller) sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-p.wake:
+		p.idle = 0
+	}
+}
+
+// checkHeads asks now and then whether rows that hold their key still do: a person may have
+// discarded, deleted or repaired them.
+func (p *poller) checkHeads(ctx context.Context, now time.Time) error {
+	if now.Sub(p.headsAt) < headCheckEvery {
+		return nil
+	}
+	heads := p.gate.heads(headCheckRows)
+	if len(heads) > 0 {
+		still, err := p.store.StillBlocking(ctx, heads)
+		if err != nil {
+			return err
+		}
+		p.gate.release(heads, still)
+	}
+	p.headsAt = now
+	return nil
+}
+
+// tooMany says, and logs once, that the bound on closed keys is reached: then only their heads are
+// retried until some open again.
+func (p *poller) tooMany() bool {
+	over := p.gate.size() >= p.maxKeys
+	if over && !p.overLimit {
+		p.log.Error("too many keys are blocked by events in doubt; new events wait",
+			"blocked_keys", p.maxKeys, "hint", "see postrider events list --status FAILED,DEAD; retry or discard them, or set relay.retry.on_dead: skip")
+	}
+	p.overLimit = over
+	return over
+}
