@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // budget bounds what is read and not yet settled, in events and bytes.
@@ -17,9 +18,11 @@ func newBudget(events int, bytes int64) *budget {
 	return &budget{maxEvents: events, maxBytes: bytes, changed: make(chan struct{}, 1)}
 }
 
-// wait returns how much may be read, once that is not nothing; false when ctx ends first.
-func (b *budget) wait(ctx context.Context) (events int, bytes int64, ok bool) {
+// wait returns how much may be read, once that is worth a batch; false when ctx ends first. It calls
+// tick at the start and while it waits, so that waiting for Kafka does not look like a stuck loop.
+func (b *budget) wait(ctx context.Context, tick func()) (events int, bytes int64, ok bool) {
 	for {
+		tick()
 		b.mu.Lock()
 		events, bytes = b.maxEvents-b.events, b.maxBytes-b.bytes
 		b.mu.Unlock()
@@ -29,6 +32,7 @@ func (b *budget) wait(ctx context.Context) (events int, bytes int64, ok bool) {
 		}
 		select {
 		case <-b.changed:
+		case <-time.After(10 * time.Second):
 		case <-ctx.Done():
 			return 0, 0, false
 		}

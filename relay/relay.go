@@ -202,7 +202,7 @@ func (r *Relay) loadDoubts(ctx context.Context) error {
 // read hands batches to the sender until ctx ends or, with UntilDrained, nothing is left to do.
 func (r *Relay) read(ctx context.Context, batches chan<- []Event) error {
 	for ctx.Err() == nil {
-		limit, bytes, ok := r.budget.wait(ctx)
+		limit, bytes, ok := r.budget.wait(ctx, r.status.tick)
 		if !ok {
 			return nil
 		}

@@ -13,6 +13,7 @@ type Status struct {
 	FlightBytes int64     // their size
 	Late        int       // records whose answer is overdue
 	BlockedKeys int       // keys held by an event in doubt
+	LastTick    time.Time // last turn of the reading loop, whatever came of it
 	LastPoll    time.Time // last answer of the database to a read
 	LastAck     time.Time // last record acknowledged by Kafka
 	LastMark    time.Time // last statement that settled outcomes
@@ -51,6 +52,8 @@ func (s *status) standby(holder string) { s.change(func(t *Status) { t.StandbyFo
 func (s *status) active() {
 	s.change(func(t *Status) { t.Active, t.StandbyFor = true, "" })
 }
+
+func (s *status) tick() { s.change(func(t *Status) { t.LastTick = time.Now() }) }
 
 func (s *status) polled() {
 	s.change(func(t *Status) { t.LastPoll, t.DatabaseTrouble = time.Now(), "" })
