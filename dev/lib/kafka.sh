@@ -48,7 +48,8 @@ kafka_answers() { grep -q 'Kafka Server started' "$INSTANCE_DIR/kafka/log" && li
 
 # Internal topics are small and have one replica. Records are kept by size, never by age: a test may
 # write records dated years ago and must find them again. The cleaner's buffer is cut to leave the
-# heap to the broker.
+# heap to the broker. A killed broker may register again only when its session has ended: 9 s by
+# default, and the heartbeat never leaves this process, so 4 s do.
 kafka_properties() {
     local broker controller
     broker=127.0.0.1:$(port "$KAFKA_PORT")
@@ -73,6 +74,8 @@ transaction.state.log.num.partitions=8
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=4000
 log.retention.ms=-1
 log.retention.bytes=1073741824
 log.segment.bytes=268435456

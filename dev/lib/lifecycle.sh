@@ -23,43 +23,47 @@ up() {
 }
 
 up_server() {
-    local name=$1 dir=$INSTANCE_DIR/$1 began state='already up'
+    local name=$1 dir=$INSTANCE_DIR/$1 began
     began=$(now_ms)
-    mkdir -p "$dir"
+    # One that was just killed may still count as running; then it does not answer, and is gone.
+    if running "$name" >/dev/null && wait_until_answers "$name" "$START_TIMEOUT"; then
+        report "$name" 'already up'
+        return
+    fi
     # shellcheck disable=SC2064  # expanded now
     trap "report_failure '$name'" EXIT
-    if ! running "$name" >/dev/null; then
-        state='up'
-        free_data_dir "$name"
-        ! listening "$("$(fn "$name")_port")" ||
-            die "$name: port $("$(fn "$name")_port") is taken by another program; stop it, or set POSTRIDER_DEV_PORT_OFFSET"
-        "$(fn "$name")_prepare" >"$dir/prepare.log" 2>&1
-        launch "$name"
-    fi
+    ! running "$name" >/dev/null || exit 1
+    claim_place "$name"
+    "$(fn "$name")_prepare" >"$dir/prepare.log" 2>&1
+    launch "$name"
     wait_until_answers "$name" "$START_TIMEOUT"
     trap - EXIT
-    report "$name" "$state in $(seconds_since "$began") s"
+    report "$name" "up in $(seconds_since "$began") s"
+}
+
+# claim_place NAME makes sure that nobody else has the server's data directory or port. Workers that
+# outlive a killed parent are waited for.
+claim_place() {
+    local data=$INSTANCE_DIR/$1/data port pids
+    mkdir -p "$INSTANCE_DIR/$1"
+    mapfile -t pids < <(holders "$data")
+    wait_until_gone 10 "${pids[@]}" ||
+        die "$1: pid ${pids[*]} works in $data, and no pid file names it: stop it with kill, then try again"
+    port=$("$(fn "$1")_port")
+    ! listening "$port" ||
+        die "$1: another program listens on port $port: stop it, or set POSTRIDER_DEV_PORT_OFFSET"
 }
 
 # report NAME TEXT prints one line with the server's address.
 report() { printf '%-16s %-16s %s\n' "$1" "127.0.0.1:$("$(fn "$1")_port")" "$2"; }
 
+# report_failure NAME shows the last that the server said.
 report_failure() {
     local log
-    report "$1" 'DOES NOT ANSWER' >&2
+    report "$1" 'IS NOT UP' >&2
     for log in "$INSTANCE_DIR/$1/prepare.log" "$INSTANCE_DIR/$1/log"; do
         [[ ! -s $log ]] || { echo "--- the end of $log" && tail -n 15 "$log"; } >&2
     done
-}
-
-# free_data_dir NAME waits for workers that outlive a killed parent, and removes locks that name a
-# pid which is another program's by now.
-free_data_dir() {
-    local data=$INSTANCE_DIR/$1/data pids
-    mapfile -t pids < <(holders "$data")
-    wait_until_gone 10 "${pids[@]}" ||
-        die "$1: its data directory is still used by pid ${pids[*]}: look at it with ps, and stop it with kill"
-    rm -f "$data/postmaster.pid"
 }
 
 # new_data_dir NAME OWNER makes the place in which a data directory is built. It gets its final name

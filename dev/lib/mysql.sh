@@ -19,6 +19,8 @@ mysql_prepare() {
         (in_newest_tree "$dir/new" mysqld --no-defaults --initialize-insecure --user=mysql --datadir=/srv/data)
         mv "$dir/new/data" "$dir/data"
     fi
+    # Nobody works in the data directory by now, but a lock left by a crash may name a pid that lives.
+    rm -f "$dir/data/mysqld.sock.lock"
     mysql_init_statements >"$dir/data/postrider-init.sql"
 }
 
@@ -26,7 +28,7 @@ mysql_exec() {
     in_newest_tree "$PWD" setsid mysqld --no-defaults --user=mysql --datadir=/srv \
         --init-file=/srv/postrider-init.sql --bind-address=127.0.0.1 --port="$(mysql_port)" \
         --socket=/srv/mysqld.sock --pid-file=/srv/mysqld.pid --mysqlx=OFF --max-connections=300 \
-        --server-id=1 --log-bin=binlog --binlog-format=ROW --gtid-mode=ON --enforce-gtid-consistency=ON
+        --server-id=1 --log-bin=binlog --gtid-mode=ON --enforce-gtid-consistency=ON
 }
 
 mysql_answers() {

@@ -11,6 +11,8 @@ INITDB_OPTIONS=(-U postgres -A trust -E UTF8 --locale=C.UTF-8)
 # file reaches data directories that exist.
 postgres_configure() {
     local data=$1
+    # Nobody works in the data directory by now, but a lock left by a crash may name a pid that lives.
+    rm -f "$data/postmaster.pid"
     postgres_settings "$2" >"$data/postrider.conf"
     grep -qxF "include 'postrider.conf'" "$data/postgresql.conf" ||
         echo "include 'postrider.conf'" >>"$data/postgresql.conf"
