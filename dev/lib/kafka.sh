@@ -12,9 +12,7 @@ kafka_env() { echo "POSTRIDER_TEST_KAFKA=127.0.0.1:$(kafka_port)"; }
 kafka_version() { echo "Kafka $KAFKA_VERSION"; }
 kafka_signal() { echo TERM; }
 
-# kafka_java runs a class of Kafka with the Java that was installed for it.
-kafka_java() { "$(kafka_java_command)" -cp "$KAFKA_DIR/lib/*" "$@"; }
-
+# kafka_java_command prints the Java that was installed for Kafka, or else the one on PATH.
 kafka_java_command() {
     local java
     for java in "/usr/lib/jvm/java-$JAVA_VERSION-openjdk-"*/bin/java; do
@@ -25,15 +23,19 @@ kafka_java_command() {
 
 kafka_prepare() {
     local dir=$INSTANCE_DIR/kafka id
-    kafka_properties "$dir/data" >"$dir/server.properties"
+    kafka_properties >"$dir/server.properties"
     kafka_logging >"$dir/log4j2.properties"
     if [[ ! -d $dir/data ]]; then
         new_data_dir kafka "$(id -u):$(id -g)"
-        kafka_properties "$dir/new/data" >"$dir/format.properties"
-        id=$(kafka_java -XX:TieredStopAtLevel=1 kafka.tools.StorageTool random-uuid)
-        kafka_java -XX:TieredStopAtLevel=1 kafka.tools.StorageTool format --standalone -t "$id" -c "$dir/format.properties"
+        id=$(kafka_storage random-uuid)
+        (cd "$dir/new/data" && kafka_storage format --standalone -t "$id" -c "$dir/server.properties")
         mv "$dir/new/data" "$dir/data"
     fi
+}
+
+# kafka_storage runs Kafka's tool for data directories, which is done before the compiler would pay.
+kafka_storage() {
+    "$(kafka_java_command)" -XX:TieredStopAtLevel=1 -cp "$KAFKA_DIR/lib/*" kafka.tools.StorageTool "$@"
 }
 
 kafka_exec() {
@@ -48,7 +50,8 @@ kafka_answers() { grep -q 'Kafka Server started' "$INSTANCE_DIR/kafka/log" && li
 
 # Internal topics are small and have one replica. Records are kept by size, never by age: a test may
 # write records dated years ago and must find them again. The cleaner's buffer is cut to leave the
-# heap to the broker. A killed broker may register again only when its session has ended: 9 s by
+# heap to the broker. The data directory is named from within, since Kafka splits paths at commas. A
+# killed broker may register again only when its session has ended: 9 s by
 # default, and the heartbeat never leaves this process, so 4 s do.
 kafka_properties() {
     local broker controller
@@ -63,7 +66,7 @@ advertised.listeners=PLAINTEXT://$broker
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-log.dirs=$1
+log.dirs=../data
 num.partitions=8
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1

@@ -12,8 +12,9 @@ mariadb_prepare() {
     local dir=$INSTANCE_DIR/mariadb
     if [[ ! -d $dir/data ]]; then
         new_data_dir mariadb mysql:mysql
-        mariadb-install-db --no-defaults --user=mysql --datadir="$dir/new/data" \
-            --auth-root-authentication-method=normal --skip-test-db
+        # Its own script takes no blank in the path that it is given.
+        (cd "$dir/new" && mariadb-install-db --no-defaults --user=mysql --datadir=./data \
+            --auth-root-authentication-method=normal --skip-test-db)
         mv "$dir/new/data" "$dir/data"
     fi
     mysql_init_statements >"$dir/data/postrider-init.sql"

@@ -2,12 +2,9 @@
 #
 # pgbouncer: transaction pooling in front of the postgres server. Debian 12 carries a release that
 # knows no prepared statements across transactions, which is what max_prepared_statements=0 means in
-# later ones. It asks again at once when postgres is not up yet; it does not start it.
+# later ones. It asks again soon when postgres is not up yet.
 
-pgbouncer_install() {
-    postgres_install
-    apt_install pgbouncer
-}
+pgbouncer_install() { apt_install pgbouncer; }
 
 pgbouncer_port() { port "$PGBOUNCER_PORT"; }
 pgbouncer_env() {

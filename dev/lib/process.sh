@@ -84,7 +84,7 @@ stop() {
     rm -f "$INSTANCE_DIR/$1/pid"
 }
 
-# crash NAME kills the server and its workers at once, as a power cut would.
+# crash NAME kills the server and its workers at once.
 crash() {
     local pid pids
     pid=$(running "$1") || return 0
