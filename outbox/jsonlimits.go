@@ -47,10 +47,12 @@ func jsonLimitsOf(d Dialect, ct ColumnType) *jsonLimits {
 }
 
 // decimal is a JSON number as digits without leading or trailing zeros and the power of ten of the
-// first digit: 0.0120 is 12 and -2. Zero has no digits.
+// first digit: 0.0120 is 12 and -2. Zero has no digits. scale counts the digits after the point as
+// written, exponent included: 4 for 0.0120 and for 1.20e-2.
 type decimal struct {
 	digits []byte
 	power  int
+	scale  int
 }
 
 // readDecimal reads a literal that the scanner has accepted. Digits are appended to buf.
@@ -63,7 +65,7 @@ func readDecimal(literal, buf []byte) decimal {
 		if err != nil { // out of range: any value beyond every limit does
 			exponent = math.MaxInt32
 			if literal[e+1] == '-' {
-				exponent = math.MinInt32
+				exponent = -exponent
 			}
 		}
 		literal = literal[:e]
@@ -71,20 +73,21 @@ func readDecimal(literal, buf []byte) decimal {
 	whole, fraction, _ := bytes.Cut(literal, []byte("."))
 	digits := append(append(buf[:0], whole...), fraction...)
 	significant := bytes.TrimLeft(digits, "0")
-	power := len(whole) - 1 - (len(digits) - len(significant)) + exponent
-	return decimal{bytes.TrimRight(significant, "0"), power}
+	return decimal{
+		digits: bytes.TrimRight(significant, "0"),
+		power:  len(whole) - 1 - (len(digits) - len(significant)) + exponent,
+		scale:  len(fraction) - exponent,
+	}
 }
 
 // checkNumeric refuses what overflows PostgreSQL's numeric, which jsonb turns numbers into.
 func checkNumeric(literal []byte) string {
-	const maxPower, maxScale = 131071, 16383
+	const maxPower, maxScale, maxExponent = 131071, 16383, math.MaxInt32 / 2
 	if bytes.IndexAny(literal, "eE") < 0 && len(literal) < maxScale {
 		return ""
 	}
-	_, fraction, _ := bytes.Cut(literal, []byte("."))
 	d := readDecimal(literal, nil)
-	scale := len(d.digits) - 1 - d.power
-	if d.power > maxPower || scale > maxScale || len(fraction) > maxScale {
+	if len(d.digits) > 0 && d.power > maxPower || d.scale > maxScale || d.power >= maxExponent {
 		return "number out of the range that jsonb takes"
 	}
 	return ""

@@ -119,8 +119,8 @@ func (o Options) columnNames() []string {
 	return append(names, sortedKeys(o.Set)...)
 }
 
-// withDefaults returns a copy with every default filled in.
-func (o Options) withDefaults(d Dialect) Options {
+// WithDefaults returns a copy with every default filled in, as New uses it.
+func (o Options) WithDefaults(d Dialect) Options {
 	setDefault(&o.Table, "outbox_events")
 	setDefault(&o.PayloadType, Bytes)
 	setDefault(&o.EventIDType, Text)

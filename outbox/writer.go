@@ -17,7 +17,7 @@ type Writer struct {
 // New returns a Writer for a table of a database. Wrong options do not panic: Err reports them, all
 // at once, and every Write returns them without touching the transaction.
 func New(dialect Dialect, options Options) *Writer {
-	options = options.withDefaults(dialect)
+	options = options.WithDefaults(dialect)
 	if err := options.check(dialect); err != nil {
 		return &Writer{err: fmt.Errorf("configure outbox writer: %w", err)}
 	}

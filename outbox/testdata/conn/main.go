@@ -1,0 +1,14 @@
+// Command conn is a test's input: a connection is no transaction and must not compile.
+package main
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+func main() {
+	var value *sql.Conn
+	_ = outbox.New(outbox.Postgres, outbox.Options{}).Write(context.Background(), value, outbox.Event{})
+}

@@ -1,0 +1,96 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/postrider/postrider/outbox"
+)
+
+// PermissionError says which right the connected user lacks and the statement that grants it.
+type PermissionError struct {
+	// User is the database's name for the user, empty on SQLite.
+	User string
+	// Right is the missing right, such as CREATE.
+	Right string
+	// On is what it is missing on, such as `schema "public"`.
+	On string
+	// Fix is the statement that an administrator runs, or what to change on SQLite.
+	Fix string
+	// Err is the driver's error, nil when the right was looked up beforehand.
+	Err error
+}
+
+// Error names user, right, object and remedy.
+func (e *PermissionError) Error() string {
+	user := "the process"
+	if e.User != "" {
+		user = "user " + e.User
+	}
+	return fmt.Sprintf("%s lacks %s on %s: %s", user, e.Right, e.On, e.Fix)
+}
+
+// Unwrap returns the driver's error.
+func (e *PermissionError) Unwrap() error { return e.Err }
+
+// ConflictError says that a table of one of our names exists and is not ours.
+type ConflictError struct {
+	Table   string
+	Missing []string // the columns it lacks
+}
+
+// Error names the table, what it lacks and the two ways out.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("table %s exists and is not Postrider's, it lacks %s: keep it and relay it by mapping "+
+		"(outbox.preset, outbox.columns), or apply the schema in another schema or database",
+		e.Table, strings.Join(e.Missing, ", "))
+}
+
+// lacks builds the error with the statement that grants the right.
+func (c catalogue) lacks(right, on, user string, err error) error {
+	grantee := user
+	if c.dialect == outbox.Postgres {
+		grantee = c.dialect.QuoteIdent(user)
+	}
+	return &PermissionError{
+		User: user, Right: right, On: on, Err: err,
+		Fix: fmt.Sprintf("let an administrator run: GRANT %s ON %s TO %s", right, on, grantee),
+	}
+}
+
+// explain turns a refusal of the database into a *PermissionError where it can tell what is missing.
+func (c catalogue) explain(ctx context.Context, err error) error {
+	text := err.Error()
+	var pg interface{ SQLState() string }
+	switch {
+	case errors.As(err, &pg) && pg.SQLState() == "25006":
+		return fmt.Errorf("the server or the session is read-only, connect to the primary: %w", err)
+	case errors.As(err, &pg) && pg.SQLState() == "42501":
+		return &PermissionError{User: "of this connection", Right: "a right", On: "the tables", Err: err,
+			Fix: "run it as their owner, who alone may change them: " + text}
+	case strings.Contains(text, "Error 1142"), strings.Contains(text, "Error 1044"):
+		return c.explainMySQL(ctx, err)
+	case strings.Contains(text, "readonly database"), strings.Contains(text, "unable to open database file"):
+		return &PermissionError{Right: "write access", On: "the database file", Err: err,
+			Fix: "make the file and its folder writable, and open it without mode=ro"}
+	}
+	return err
+}
+
+// explainMySQL reads the right from "CREATE command denied to user ...". Error 1044 names none: it is
+// about the whole database.
+func (c catalogue) explainMySQL(ctx context.Context, err error) error {
+	var user, database string
+	asked := c.conn.QueryRowContext(ctx, "SELECT CURRENT_USER(), DATABASE()").Scan(&user, &database)
+	if asked != nil {
+		return err
+	}
+	name, host, _ := strings.Cut(user, "@")
+	right := "CREATE, ALTER, INDEX, SELECT, INSERT"
+	if before, _, denied := strings.Cut(err.Error(), " command denied"); denied {
+		right = before[strings.LastIndex(before, " ")+1:]
+	}
+	return c.lacks(right, c.dialect.QuoteIdent(database)+".*", "'"+name+"'@'"+host+"'", err)
+}
