@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // database/sql driver "sqlite"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
+)
+
+// fileMode says whether a SQLite file that does not exist is made.
+type fileMode string
+
+const (
+	createFile   fileMode = "rwc"
+	existingFile fileMode = "rw"
+)
+
+// database connects to database.url for the verbs that work on tables rather than events.
+func (c *cli) database(ctx context.Context, mode fileMode) (*sql.DB, outbox.Dialect, error) {
+	loaded, err := c.load(needDatabase)
+	if err != nil {
+		return nil, "", err
+	}
+	d, err := urlDialect(loaded)
+	if err != nil {
+		return nil, "", err
+	}
+	db, err := openDatabase(d, loaded.DatabaseURL(), mode)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := db.PingContext(ctx); err != nil {
+		_ = db.Close()
+		return nil, "", because(ctx, databaseError(err))
+	}
+	return db, d, nil
+}
+
+const connectTimeout = 10 * time.Second
+
+// openDatabase makes the pool; it does not connect. Errors never hold the URL.
+func openDatabase(d outbox.Dialect, raw string, mode fileMode) (*sql.DB, error) {
+	switch d {
+	case outbox.Postgres:
+		cfg, err := pgx.ParseConfig(raw)
+		if err != nil {
+			return nil, unusable("PostgreSQL", "sslmode, host and port")
+		}
+		cfg.ConnectTimeout = connectTimeout
+		return stdlib.OpenDB(*cfg), nil
+	case outbox.SQLite:
+		path, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(raw, "sqlite:"), "//"), "?")
+		clear, err := url.PathUnescape(path)
+		if err != nil {
+			return nil, unusable("SQLite", "the file's name: % is written %25")
+		}
+		file := url.URL{Scheme: "file", Opaque: (&url.URL{Path: clear}).EscapedPath()}
+		file.RawQuery = url.Values{"mode": {string(mode)}, "_pragma": {"busy_timeout(10000)"}}.Encode()
+		return sql.Open("sqlite", file.String())
+	default:
+		return openMySQL(raw)
+	}
+}
+
+func openMySQL(raw string) (*sql.DB, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, unusable("MySQL", "user, password, host and port")
+	}
+	cfg := mysql.NewConfig()
+	cfg.User = u.User.Username()
+	cfg.Passwd, _ = u.User.Password()
+	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	if u.Port() == "" {
+		cfg.Addr = net.JoinHostPort(u.Hostname(), "3306")
+	}
+	cfg.Timeout = connectTimeout
+	cfg.Logger = log.New(io.Discard, "", 0)
+	cfg.TLSConfig = u.Query().Get("tls")
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, unusable("MySQL", "its options")
+	}
+	return sql.OpenDB(connector), nil
+}
+
+func unusable(server, look string) error {
+	return &relay.SetupError{Kind: relay.SetupUsage, Thing: "database.url",
+		Reason: "cannot be used for " + server, Fix: "check " + look}
+}
+
+// databaseError sorts what a driver says by what a person can do about it.
+func databaseError(err error) error {
+	var network *net.OpError
+	var dns *net.DNSError
+	var pg *pgconn.PgError
+	var my *mysql.MySQLError
+	setup := func(kind relay.SetupKind, reason, fix string) error {
+		return &relay.SetupError{Kind: kind, Thing: "database", Reason: reason, Fix: fix, Err: err}
+	}
+	switch {
+	case errors.As(err, &pg) && (pg.Code == "28P01" || pg.Code == "28000"),
+		errors.As(err, &my) && (my.Number == 1045 || my.Number == 1698):
+		return setup(relay.SetupPermission, "the server refuses user or password", "check database.user and database.password, and what the server lets this host do")
+	case errors.As(err, &pg) && pg.Code == "3D000", errors.As(err, &my) && my.Number == 1049:
+		return setup(relay.SetupNotFound, "the server has no database of that name", "create it, or name another in database.url")
+	case errors.As(err, &pg) && pg.Code == "42501", errors.As(err, &my) && (my.Number == 1044 || my.Number == 1142):
+		return setup(relay.SetupPermission, "the user may not do this", "grant the right, or use a user who has it")
+	case errors.As(err, &dns):
+		return setup(relay.SetupUnreachable, "host "+dns.Name+" is not known", "check database.url")
+	case errors.As(err, &network), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrDeadlineExceeded):
+		return setup(relay.SetupUnreachable, "the server does not answer", "is it running, and are host and port of database.url right?")
+	default:
+		return fmt.Errorf("database: %w", err)
+	}
+}
