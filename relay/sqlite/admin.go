@@ -1,0 +1,347 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// Counts counts each state up to bound rows.
+func (s *Store) Counts(ctx context.Context, bound int) (relay.Counts, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	l := s.layout
+	bound = max(bound, 1)
+	var c relay.Counts
+	fresh := l.status(l.states.New)
+	if l.sameWord() {
+		fresh += " AND NOT (" + l.failedWhere() + ")"
+	}
+	sending := "0"
+	if l.cols.Status != "" && l.states.Sending != "" {
+		sending = l.status(l.states.Sending)
+	}
+	dead := "0"
+	if l.cols.Status != "" {
+		dead = l.status(l.states.Dead)
+	}
+	for _, count := range []struct {
+		into  *relay.Count
+		what  string
+		where string
+	}{
+		{&c.New, "rowid", fresh}, {&c.Sending, "rowid", sending},
+		{&c.Failed, "rowid", l.failedWhere()}, {&c.Dead, "rowid", dead},
+		{&c.BlockedKeys, "DISTINCT " + l.key, "(" + l.blockingWhere() + ") AND " + l.key + " IS NOT NULL"},
+	} {
+		n, err := s.numbers(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT %s FROM %s WHERE %s LIMIT %d)", count.what, l.table, count.where, bound+1))
+		if err != nil {
+			return c, fmt.Errorf("count events: %w", err)
+		}
+		*count.into = relay.Count{Value: min(n[0], int64(bound)), Exact: n[0] <= int64(bound)}
+	}
+	s.countParked(&c)
+	return c, s.oldest(ctx, &c, []string{fresh, sending, l.failedWhere()})
+}
+
+// countParked moves rows that only this store knows about to where they belong.
+func (s *Store) countParked(c *relay.Counts) {
+	for _, r := range s.parkedRows() {
+		c.New.Value = max(0, c.New.Value-1)
+		if r.dead {
+			c.Dead.Value++
+		} else {
+			c.Failed.Value++
+		}
+	}
+}
+
+// oldest looks at the first row of each state that waits.
+func (s *Store) oldest(ctx context.Context, c *relay.Counts, wheres []string) error {
+	l := s.layout
+	if l.cols.CreatedAt == "" {
+		return nil
+	}
+	for _, where := range wheres {
+		ages, err := s.numbers(ctx, fmt.Sprintf("SELECT coalesce(%s - %s, 0) FROM %s WHERE %s ORDER BY rowid LIMIT 1",
+			now, columnMillis(col(l.cols.CreatedAt)), l.table, where))
+		if err != nil {
+			return fmt.Errorf("look for the oldest event: %w", err)
+		}
+		if len(ages) > 0 {
+			c.OldestPendingAge = max(c.OldestPendingAge, time.Duration(ages[0])*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// where turns a filter into a condition; state is a condition on the state, "" for the filter's own.
+func (l *layout) where(f relay.Filter, state string) (string, []any, error) {
+	where, args := []string{"1"}, []any{}
+	equal := func(expr, value string) {
+		if value != "" {
+			where, args = append(where, expr+" = ?"), append(args, value)
+		}
+	}
+	if state != "" {
+		where = append(where, "("+state+")")
+	}
+	if len(f.States) > 0 {
+		var any []string
+		for _, st := range f.States {
+			any = append(any, "("+l.stateWhere(st)+")")
+		}
+		where = append(where, "("+strings.Join(any, " OR ")+")")
+	}
+	if len(f.EventIDs) > 0 {
+		where = append(where, l.eventColumn()+" IN (?"+strings.Repeat(", ?", len(f.EventIDs)-1)+")")
+		for _, id := range f.EventIDs {
+			args = append(args, id)
+		}
+	}
+	equal(text(l.cols.EventType), f.Type)
+	equal(text(l.cols.AggregateType), f.AggregateType)
+	equal(l.key, f.Key)
+	equal(text(l.cols.Topic), f.Topic)
+	if f.Error != "" {
+		where, args = append(where, "instr(coalesce("+text(l.cols.LastError)+", ''), ?) > 0"), append(args, f.Error)
+	}
+	if f.Since > 0 && l.cols.CreatedAt != "" {
+		where = append(where, fmt.Sprintf("%s >= %s - %d", columnMillis(col(l.cols.CreatedAt)), now, f.Since.Milliseconds()))
+	}
+	if f.After != "" {
+		n, err := rowid(f.After)
+		if err != nil {
+			return "", nil, err
+		}
+		where, args = append(where, "rowid > ?"), append(args, n)
+	}
+	return strings.Join(where, " AND "), args, nil
+}
+
+// eventColumn is the bare column, so that its index serves.
+func (l *layout) eventColumn() string {
+	if l.cols.EventID != "" {
+		return col(l.cols.EventID)
+	}
+	return col(l.cols.ID)
+}
+
+func (l *layout) stateWhere(st relay.State) string {
+	switch {
+	case l.cols.Status == "":
+		if st == relay.StateNew {
+			return "1"
+		}
+		return "0"
+	case st == relay.StateFailed:
+		return l.failedWhere()
+	case st == relay.StateNew && l.sameWord():
+		return l.status(l.states.New) + " AND NOT (" + l.failedWhere() + ")"
+	case l.word(st) == "":
+		return "0"
+	default:
+		return l.status(l.word(st))
+	}
+}
+
+// List returns matching rows in ascending order without payloads.
+func (s *Store) List(ctx context.Context, f relay.Filter) ([]relay.EventRow, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if f.Limit <= 0 {
+		f.Limit = 50
+	}
+	where, args, err := s.layout.where(f, "")
+	if err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
+	rows, err := s.rows(ctx, false, where+fmt.Sprintf(" ORDER BY rowid LIMIT %d", f.Limit), args)
+	if err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
+	return rows, nil
+}
+
+// Get returns one row with its payload.
+func (s *Store) Get(ctx context.Context, eventID string) (relay.EventRow, bool, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	rows, err := s.rows(ctx, true, s.layout.eventColumn()+" = ? ORDER BY rowid LIMIT 1", []any{eventID})
+	if err != nil {
+		return relay.EventRow{}, false, fmt.Errorf("read event: %w", err)
+	}
+	if len(rows) == 0 {
+		return relay.EventRow{}, false, nil
+	}
+	return rows[0], true, nil
+}
+
+func (s *Store) rows(ctx context.Context, withPayload bool, where string, args []any) ([]relay.EventRow, error) {
+	l := s.layout
+	at := func(name string) string {
+		if name == "" {
+			return "NULL"
+		}
+		return columnMillis(col(name))
+	}
+	query := fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s", l.eventColumns(withPayload),
+		at(l.cols.NextRetryAt), text(l.cols.LastError), at(l.cols.UpdatedAt), at(l.cols.SentAt),
+		text(l.cols.KafkaTopic), col(l.cols.KafkaPartition), col(l.cols.KafkaOffset), l.table, where)
+	rows, err := s.read.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []relay.EventRow
+	for rows.Next() {
+		var r eventRow
+		var next, updated, sent, partition, offset sql.NullInt64
+		var lastError, topic sql.NullString
+		if err := rows.Scan(append(r.dest(), &next, &lastError, &updated, &sent, &topic, &partition, &offset)...); err != nil {
+			return nil, err
+		}
+		row := relay.EventRow{
+			Event: r.event(l), Status: r.status.String, LastError: lastError.String,
+			NextRetryAt: moment(next), UpdatedAt: moment(updated), SentAt: moment(sent),
+			Discarded: strings.HasPrefix(lastError.String, "discarded:"),
+		}
+		if row.State == relay.StateDead {
+			row.NextRetryAt = time.Time{} // it has no next attempt, whatever keeps it in the index
+		}
+		if offset.Valid {
+			row.Receipt = &relay.Receipt{Topic: topic.String, Partition: int32(partition.Int64), Offset: offset.Int64}
+		}
+		out = append(out, row)
+	}
+	return out, rows.Err()
+}
+
+func moment(ms sql.NullInt64) time.Time {
+	if !ms.Valid {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms.Int64).UTC()
+}
+
+// Retry makes FAILED and DEAD rows due now and counts their attempts from 0 again.
+func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, skipped int64, err error) {
+	l := s.layout
+	if l.cols.Status == "" {
+		return 0, 0, errNoStatus
+	}
+	sets := []string{
+		col(l.cols.Status) + " = " + lit(l.states.Failed),
+		col(l.cols.RetryCount) + " = 0",
+		col(l.cols.NextRetryAt) + " = " + l.clocks[l.cols.NextRetryAt].at("'now'", ""),
+	}
+	eligible := "(" + l.failedWhere() + ") OR (" + l.status(l.states.Dead) + ")"
+	return s.change(ctx, f, eligible, l.touched(sets), dryRun)
+}
+
+// Discard gives up DEAD rows.
+func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryRun bool) (done, skipped int64, err error) {
+	l := s.layout
+	if l.cols.Status == "" {
+		return 0, 0, errNoStatus
+	}
+	if l.cols.LastError == "" {
+		return s.change(ctx, f, l.deadWhere(), nil, dryRun)
+	}
+	old := col(l.cols.LastError)
+	note := lit("discarded: " + reason)
+	sets := []string{fmt.Sprintf("%[1]s = CASE coalesce(%[1]s, '') WHEN '' THEN %[2]s ELSE %[2]s || ': ' || %[1]s END", old, note)}
+	return s.change(ctx, f, l.deadWhere(), l.touched(sets), dryRun)
+}
+
+var errNoStatus = errors.New("the table has no status column: its events are new until they are sent and deleted")
+
+func (l *layout) touched(sets []string) []string {
+	if l.cols.UpdatedAt == "" {
+		return sets
+	}
+	return append(sets, col(l.cols.UpdatedAt)+" = "+l.clocks[l.cols.UpdatedAt].at("'now'", ""))
+}
+
+// Bounds of a change by an operator: rows a transaction, and rows looked at to tell how many were
+// skipped.
+const (
+	changeBatch = 1000
+	skippedMax  = 10_000
+)
+
+// change applies sets (nil: deletes) to the filter's rows that are eligible, in short transactions, and
+// counts the others.
+func (s *Store) change(ctx context.Context, f relay.Filter, eligible string, sets []string, dryRun bool) (done, skipped int64, err error) {
+	skipped, err = s.countWhere(ctx, f, "NOT ("+eligible+")", skippedMax)
+	if err != nil {
+		return 0, 0, err
+	}
+	if dryRun {
+		done, err = s.countWhere(ctx, f, eligible, f.Limit)
+		return done, skipped, err
+	}
+	for left := int64(f.Limit); f.Limit <= 0 || left > 0; left -= changeBatch {
+		batch := int64(changeBatch)
+		if f.Limit > 0 {
+			batch = min(batch, left)
+		}
+		n, last, err := s.changeBatch(ctx, f, eligible, sets, batch)
+		done += n
+		if err != nil || n < batch {
+			return done, skipped, err
+		}
+		f.After = last
+	}
+	return done, skipped, nil
+}
+
+func (s *Store) countWhere(ctx context.Context, f relay.Filter, state string, limit int) (int64, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	where, args, err := s.layout.where(f, state)
+	if err != nil {
+		return 0, fmt.Errorf("count events: %w", err)
+	}
+	if limit > 0 {
+		where += fmt.Sprintf(" LIMIT %d", limit)
+	}
+	n, err := s.numbers(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s WHERE %s)", s.layout.table, where), args...)
+	if err != nil {
+		return 0, fmt.Errorf("count events: %w", err)
+	}
+	return n[0], nil
+}
+
+func (s *Store) changeBatch(ctx context.Context, f relay.Filter, eligible string, sets []string, limit int64) (n int64, last relay.RowID, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	where, args, err := s.layout.where(f, eligible)
+	if err != nil {
+		return 0, "", fmt.Errorf("change events: %w", err)
+	}
+	verb := "DELETE FROM " + s.layout.table
+	if len(sets) > 0 {
+		verb = "UPDATE " + s.layout.table + " SET " + strings.Join(sets, ", ")
+	}
+	rows, err := s.write.QueryContext(ctx, fmt.Sprintf("%s WHERE rowid IN (SELECT rowid FROM %s WHERE %s ORDER BY rowid LIMIT %d) RETURNING rowid",
+		verb, s.layout.table, where, limit), args...)
+	if err != nil {
+		return 0, "", fmt.Errorf("change events: %w", err)
+	}
+	defer rows.Close()
+	var top int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return 0, "", fmt.Errorf("change events: %w", err)
+		}
+		n, top = n+1, max(top, id)
+	}
+	return n, rowID(top), rows.Err()
+}

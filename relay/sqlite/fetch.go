@@ -1,0 +1,288 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// Fetch returns due events in the order of writing. It reads one snapshot; with ClaimRows it reads
+// and claims in one short write transaction.
+func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	p, err := s.newPicker(f)
+	if err != nil {
+		return relay.Fetched{}, fmt.Errorf("read events: %w", err)
+	}
+	db := s.read
+	if s.layout.claim == relay.ClaimRows {
+		db = s.write
+	}
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: db == s.read})
+	if err != nil {
+		return relay.Fetched{}, fmt.Errorf("read events: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	got, err := s.fetch(ctx, tx, p, f)
+	if err != nil {
+		return relay.Fetched{}, fmt.Errorf("read events: %w", err)
+	}
+	if err := tx.Commit(); err != nil {
+		return relay.Fetched{}, fmt.Errorf("read events: %w", err)
+	}
+	return got, nil
+}
+
+func (s *Store) fetch(ctx context.Context, tx *sql.Tx, p *picker, f relay.Fetch) (relay.Fetched, error) {
+	if err := s.pick(ctx, tx, p, f); err != nil {
+		return relay.Fetched{}, err
+	}
+	slices.Sort(p.ids)
+	if len(p.ids) > p.limit {
+		p.ids, p.full = p.ids[:p.limit], true
+	}
+	if len(p.ids) == 0 {
+		s.cut = 0
+		return relay.Fetched{}, nil
+	}
+	got := relay.Fetched{More: p.full}
+	cut, err := s.load(ctx, tx, p.ids, f.MaxBytes, &got)
+	if err != nil {
+		return relay.Fetched{}, err
+	}
+	if cut != 0 && cut == s.cut && p.first(cut) {
+		// Smaller rows that are due again and again must not keep a big one away: it comes alone now.
+		if _, err := s.load(ctx, tx, []int64{cut}, 0, &got); err != nil {
+			return relay.Fetched{}, err
+		}
+	}
+	got.More, s.cut = got.More || cut != 0, cut
+	if s.layout.claim == relay.ClaimRows {
+		if err := s.claim(ctx, tx, &got); err != nil {
+			return relay.Fetched{}, err
+		}
+	}
+	for i := range got.Events {
+		if n, _ := rowid(got.Events[i].Row); p.abandoned[n] {
+			got.Reclaimed++
+		}
+	}
+	return got, nil
+}
+
+// picker collects the rows of one Fetch.
+type picker struct {
+	limit     int
+	busy      map[int64]struct{}
+	heads     map[string]int64 // by blocked key
+	headsOnly bool
+	parked    map[int64]parked
+	now       time.Time
+
+	ids       []int64
+	keys      map[int64]sql.NullString // of ids
+	abandoned map[int64]bool
+	full      bool
+}
+
+func (s *Store) newPicker(f relay.Fetch) (*picker, error) {
+	p := &picker{
+		limit: max(f.Limit, 1), headsOnly: f.HeadsOnly, parked: s.parkedRows(), now: time.Now(),
+		busy: make(map[int64]struct{}, len(f.Busy)), heads: make(map[string]int64, len(f.Blocked)),
+		abandoned: map[int64]bool{}, keys: map[int64]sql.NullString{},
+	}
+	for _, id := range f.Busy {
+		n, err := rowid(id)
+		if err != nil {
+			return nil, err
+		}
+		p.busy[n] = struct{}{}
+	}
+	for _, b := range f.Blocked {
+		n, err := rowid(b.Head)
+		if err != nil {
+			return nil, err
+		}
+		p.heads[b.Key] = n
+	}
+	return p, nil
+}
+
+// verdict on a row that is due by its columns.
+type verdict int
+
+const (
+	take verdict = iota
+	isBusy
+	isBlocked
+)
+
+func (p *picker) look(id int64, key sql.NullString) verdict {
+	if _, busy := p.busy[id]; busy {
+		return isBusy
+	}
+	if r, held := p.parked[id]; held && (r.dead || p.now.Before(r.due)) {
+		return isBusy
+	}
+	head, shut := int64(0), false
+	if key.Valid {
+		head, shut = p.heads[key.String]
+	}
+	if shut && head != id || p.headsOnly && !shut {
+		return isBlocked
+	}
+	return take
+}
+
+// first says whether no earlier row of the same key is due with id.
+func (p *picker) first(id int64) bool {
+	key := p.keys[id]
+	for _, other := range p.ids {
+		if other == id {
+			return true
+		}
+		if key.Valid && p.keys[other] == key {
+			return false
+		}
+	}
+	return true
+}
+
+// pick finds rows whose next attempt is due, abandoned ones, and then new ones in order.
+func (s *Store) pick(ctx context.Context, tx *sql.Tx, p *picker, f relay.Fetch) error {
+	l := s.layout
+	if f.HeadsOnly {
+		return s.pickHeads(ctx, tx, p)
+	}
+	if where := l.retryWhere(); where != "" {
+		if err := s.scan(ctx, tx, l.table, where, p, nil); err != nil {
+			return err
+		}
+	}
+	if where := l.abandonedWhere(s.claimTimeout.Milliseconds()); where != "" {
+		before := len(p.ids)
+		if err := s.scan(ctx, tx, l.table, where, p, nil); err != nil {
+			return err
+		}
+		for _, id := range p.ids[before:] {
+			p.abandoned[id] = true
+		}
+	}
+	return s.scan(ctx, tx, l.fresh, l.freshWhere(), p, func() bool { return len(f.Reopened) > 0 })
+}
+
+// pickHeads looks at the heads of blocked keys alone.
+func (s *Store) pickHeads(ctx context.Context, tx *sql.Tx, p *picker) error {
+	heads := make([]int64, 0, len(p.heads))
+	for _, id := range p.heads {
+		heads = append(heads, id)
+	}
+	where := "(" + s.layout.freshWhere() + ")"
+	if retry := s.layout.retryWhere(); retry != "" {
+		where += " OR (" + retry + ")"
+	}
+	return s.scan(ctx, tx, s.layout.table, "rowid IN ("+list(heads)+") AND ("+where+")", p, nil)
+}
+
+// scan walks rows in order until the limit is full. Each scan takes up to the limit, since the lowest
+// rows of all scans together are what counts. With reopened it is the scan of new rows, which may
+// begin at the floor.
+func (s *Store) scan(ctx context.Context, tx *sql.Tx, from, where string, p *picker, reopened func() bool) error {
+	start, began := int64(0), time.Now()
+	if reopened != nil {
+		if start = s.floor.start(reopened(), began); start > 0 {
+			where += fmt.Sprintf(" AND rowid > %d", start)
+		}
+	}
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s FROM %s WHERE %s ORDER BY rowid", s.layout.key, from, where))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	taken, passed, last, prefix := 0, 0, int64(0), true
+	for rows.Next() {
+		var id int64
+		var key sql.NullString
+		if err := rows.Scan(&id, &key); err != nil {
+			return err
+		}
+		v := p.look(id, key)
+		if prefix = prefix && v == isBlocked; prefix {
+			passed, last = passed+1, id
+		}
+		if v != take {
+			continue
+		}
+		if taken++; taken > p.limit {
+			p.full = true
+			break
+		}
+		p.ids, p.keys[id] = append(p.ids, id), key
+	}
+	if reopened != nil {
+		s.floor.walked(start, passed, last, began, time.Now())
+	}
+	return rows.Err()
+}
+
+// list writes numbers for IN, through JSON so that there is no limit on how many.
+func list(ids []int64) string {
+	text, _ := json.Marshal(ids) // numbers always encode
+	return "SELECT value FROM json_each(" + lit(string(text)) + ")"
+}
+
+// load reads the rows whole, in order, until maxBytes is reached; at least one. cut is the first row
+// that was left out for its size, else 0.
+func (s *Store) load(ctx context.Context, tx *sql.Tx, ids []int64, maxBytes int64, got *relay.Fetched) (cut int64, err error) {
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE rowid IN (%s) ORDER BY rowid",
+		s.layout.eventColumns(true), s.layout.table, list(ids)))
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	got.Events = make([]relay.Event, 0, len(ids))
+	var r eventRow
+	var bytes int64
+	for rows.Next() {
+		if err := rows.Scan(r.dest()...); err != nil {
+			return 0, err
+		}
+		e := r.event(s.layout)
+		bytes += e.Size()
+		if maxBytes > 0 && bytes > maxBytes && len(got.Events) > 0 {
+			return r.row, nil
+		}
+		got.Events = append(got.Events, e)
+	}
+	return 0, rows.Err()
+}
+
+// claim writes SENDING and the time of the claim, which is its token.
+func (s *Store) claim(ctx context.Context, tx *sql.Tx, got *relay.Fetched) error {
+	l := s.layout
+	ids := make([]int64, len(got.Events))
+	for i := range got.Events {
+		ids[i], _ = rowid(got.Events[i].Row)
+	}
+	var token string
+	var stamp any
+	at := l.clocks[l.claimColumn()].at("'now'", "")
+	if err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT %[1]s, CAST(%[1]s AS TEXT)", at)).Scan(&stamp, &token); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s = %s, %s = ? WHERE rowid IN (%s)", l.table,
+		col(l.cols.Status), lit(l.states.Sending), col(l.claimColumn()), list(ids)), stamp)
+	if err != nil {
+		return err
+	}
+	for i := range got.Events {
+		got.Events[i].State, got.Events[i].Claim = relay.StateSending, token
+	}
+	return nil
+}

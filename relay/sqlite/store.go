@@ -1,0 +1,185 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/postrider/postrider/relay"
+)
+
+var (
+	_ relay.Store = (*Store)(nil)
+	_ relay.Admin = (*Store)(nil)
+)
+
+// Store is the outbox of one SQLite file. Its methods may be called from several goroutines.
+type Store struct {
+	loc          location
+	name, relay  string
+	timeout      time.Duration // a statement's
+	claimTimeout time.Duration
+	layout       *layout
+	read         *sql.DB // snapshots; blocks nobody
+	write        *sql.DB // one connection, IMMEDIATE transactions
+
+	// Only Fetch uses these, and there is one Fetch at a time.
+	floor floor
+	cut   int64 // the row that the last Fetch left out for its size
+
+	mu     sync.Mutex
+	owner  *sql.DB // holds the owner's lock; nil without
+	parked map[int64]parked
+}
+
+// parked is a row of a table without a status column that failed or was given up.
+type parked struct {
+	dead bool
+	due  time.Time
+}
+
+// Open opens the file and checks the table. It makes no file and no table; it switches the file to
+// write-ahead logging. Problems that a person must solve are *relay.SetupError.
+func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
+	loc, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		loc: loc, name: o.Name, relay: o.Relay, parked: map[int64]parked{},
+		timeout: o.StatementTimeout, claimTimeout: o.ClaimTimeout,
+	}
+	if s.timeout <= 0 {
+		s.timeout = 30 * time.Second
+	}
+	if s.claimTimeout <= 0 {
+		s.claimTimeout = 60 * time.Second
+	}
+	s.claimTimeout = max(s.claimTimeout, time.Second)
+	if o.Claim == "" {
+		o.Claim = relay.ClaimSingle
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if err := s.open(ctx, o); err != nil {
+		_ = s.Close()
+		return nil, s.setup(err)
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
+	if _, err := os.Stat(s.loc.path); err != nil {
+		return err
+	}
+	var err error
+	if s.write, err = sql.Open("sqlite", s.loc.dsn(s.loc.path, "rw", s.loc.busyTimeout)); err != nil {
+		return err
+	}
+	s.write.SetMaxOpenConns(1)
+	if s.read, err = sql.Open("sqlite", s.loc.dsn(s.loc.path, "rw", s.loc.busyTimeout)+"&_query_only=true"); err != nil {
+		return err
+	}
+	s.read.SetMaxOpenConns(4)
+	s.read.SetMaxIdleConns(2)
+	var mode string
+	if err := s.write.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
+		return fmt.Errorf("switch to write-ahead logging: %w", err)
+	}
+	if s.layout, err = newLayout(ctx, s.read, o); err != nil {
+		return err
+	}
+	if mode != "wal" {
+		s.layout.notices = append(s.layout.notices, "the file stays in journal mode "+mode+": readers and writers block each other")
+	}
+	return s.tryWrite(ctx)
+}
+
+// tryWrite starts a transaction and gives it up, so that a file that cannot be written is found now.
+func (s *Store) tryWrite(ctx context.Context) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	_, err = tx.ExecContext(ctx, fmt.Sprintf("UPDATE %[1]s SET %[2]s = %[2]s WHERE rowid = -1", s.layout.table, col(s.layout.cols.Payload)))
+	return err
+}
+
+// Notices are facts about this table that its operator should know; logged at start.
+func (s *Store) Notices() []string { return s.layout.notices }
+
+// Close releases the ownership and closes the file. It may be called twice.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	owner := s.owner
+	s.owner = nil
+	s.mu.Unlock()
+	var errs []error
+	for _, db := range []*sql.DB{owner, s.read, s.write} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bound gives a statement its limit of time.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.timeout)
+}
+
+// rowid reads what this store gave out as a RowID.
+func rowid(id relay.RowID) (int64, error) {
+	n, err := strconv.ParseInt(string(id), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("row %q is not one of this table", string(id))
+	}
+	return n, nil
+}
+
+func rowID(n int64) relay.RowID { return relay.RowID(strconv.FormatInt(n, 10)) }
+
+// setup turns what SQLite says while opening into an error that names the next step.
+func (s *Store) setup(err error) error {
+	if relay.AsSetup(err) != nil {
+		return err
+	}
+	e := &relay.SetupError{Thing: fmt.Sprintf("file %q", s.loc.path), Err: err}
+	var code int
+	var se *driver.Error
+	if errors.As(err, &se) {
+		code = se.Code() & 0xff
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		e.Kind, e.Reason, e.Fix = relay.SetupNotFound, "does not exist", "start the service first, or run postrider schema apply"
+		if _, dirErr := os.Stat(filepath.Dir(s.loc.path)); errors.Is(dirErr, os.ErrNotExist) {
+			e.Reason, e.Fix = "its directory does not exist", "correct database.url"
+		}
+	case errors.Is(err, os.ErrPermission), code == lib.SQLITE_PERM, code == lib.SQLITE_AUTH:
+		e.Kind, e.Reason, e.Fix = relay.SetupPermission, "cannot be opened", "give the relay's user the right to read and write it and its directory"
+	case code == lib.SQLITE_READONLY, code == lib.SQLITE_CANTOPEN:
+		e.Kind, e.Reason = relay.SetupPermission, "cannot be written"
+		e.Fix = "give the relay's user the right to write the file and its directory (the log stands beside the file)"
+	case code == lib.SQLITE_NOTADB:
+		e.Kind, e.Reason, e.Fix = relay.SetupUsage, "is not a SQLite database", "correct database.url"
+	case code == lib.SQLITE_CORRUPT:
+		e.Kind, e.Reason, e.Fix = relay.SetupUsage, "is damaged", "run PRAGMA integrity_check, restore it from a backup"
+	case code == lib.SQLITE_BUSY, code == lib.SQLITE_LOCKED:
+		e.Kind, e.Reason = relay.SetupConflict, "is locked by another process"
+		e.Fix = "wait for it to end its transaction, or raise busy_timeout in database.url"
+	default:
+		return fmt.Errorf("open %s: %w", s.loc.path, err)
+	}
+	return e
+}
