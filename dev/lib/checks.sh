@@ -26,7 +26,6 @@ sources() {
 }
 
 # in_dir DIR COMMAND… runs a command there, without the workspace where the module is not part of it.
-# In the root, ./... reaches every module that go.work names.
 in_dir() {
     local module
     module=$(cd "$1" && go env GOMOD)
@@ -37,14 +36,32 @@ in_dir() {
     fi
 }
 
+# packages_of DIR prints the patterns for all packages to work on there: in the root, those of every
+# module of the workspace, since ./... ends where the next module begins.
+packages_of() {
+    local dir
+    if [[ $1 == "$ROOT" ]]; then
+        for dir in "${WORKSPACE_MODULES[@]}"; do echo ".${dir#"$ROOT"}/..."; done
+    else
+        echo ./...
+    fi
+}
+
+# in_all DIR COMMAND… runs a command on all packages.
+in_all() {
+    local patterns
+    mapfile -t patterns < <(packages_of "$1")
+    in_dir "$@" "${patterns[@]}"
+}
+
 check_format() {
     local files
     files=$(sources -name '*.go' -print0 | xargs -0 -r gofmt -l)
     [[ -z $files ]] || { printf 'not formatted, run gofmt -w on:\n%s\n' "$files" && return 1; }
 }
 
-check_vet() { in_dir "$1" go vet ./...; }
-check_lint() { in_dir "$1" "$LINT" run --config "$ROOT/.golangci.yml" --allow-parallel-runners ./...; }
+check_vet() { in_all "$1" go vet; }
+check_lint() { in_all "$1" "$LINT" run --config "$ROOT/.golangci.yml" --allow-parallel-runners; }
 
 # build_lint puts golangci-lint of our version into the cache. The go command builds it, from the
 # module proxy that this machine uses, and with the Go release that the code is built with.
@@ -54,7 +71,7 @@ build_missing_lint() {
     local log=$LINT.log
     [[ ! -x $LINT ]] || return 0
     if ! (cd / && GOWORK=off GOFLAGS='' GOBIN=$LINT.part \
-        go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$GOLANGCI_LINT_VERSION") >"$log" 2>&1; then
+        twice go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$GOLANGCI_LINT_VERSION") >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         die "cannot build golangci-lint $GOLANGCI_LINT_VERSION: see $log"
     fi

@@ -37,20 +37,20 @@ apt_get_install() {
     fi
     export DEBIAN_FRONTEND=noninteractive
     # The package lists are fetched only when those at hand do not do.
-    if ! { apt-get install -y -q --no-install-recommends "$@" ||
-        { apt-get update -q && apt-get install -y -q --no-install-recommends "$@"; }; } >"$log" 2>&1; then
+    local install=(apt-get -o Acquire::Retries=3 install -y -q --no-install-recommends "$@")
+    if ! { "${install[@]}" || { apt-get update -q && "${install[@]}"; }; } >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         die "cannot install $*: see $log"
     fi
 }
 
-# apt_mirror prints the mirror that this machine's own sources name first.
+# apt_mirror prints the mirror that this machine's own sources name for its Debian release.
 apt_mirror() {
-    local sources=(/etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list)
-    # shellcheck disable=SC2046  # the paths above hold no blanks
-    awk '/^URIs:/ { print $2; exit }
-         /^deb / { for (i = 2; i <= NF; i++) if ($i ~ /^[a-z+]+:\/\//) { print $i; exit } }' \
-        /dev/null $(ls -d "${sources[@]}" 2>/dev/null)
+    local codename
+    codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    # shellcheck disable=SC2016  # expanded by apt-get
+    apt-get indextargets --format '$(REPO_URI)' \
+        'Created-By: Packages' 'Component: main' "Release: $codename" | grep -m 1 '^http'
 }
 
 # newest_tree_install unpacks the tree that mysql and postgres-newest run in.
@@ -62,23 +62,30 @@ newest_tree_install() {
 newest_tree_ready() { [[ -f $NEWEST_TREE/.complete && $(<"$NEWEST_TREE/.complete") == "$1" ]]; }
 
 newest_tree_unpack() {
-    local part=$NEWEST_TREE.part log=$NEWEST_TREE.log mirror
+    local log=$NEWEST_TREE.log mirror
     ! newest_tree_ready "$1" || return 0
-    mirror=$(apt_mirror)
-    [[ -n $mirror ]] || die "no mirror found in /etc/apt: the tree for mysql and postgres-newest needs one"
+    mirror=$(apt_mirror) ||
+        die "/etc/apt names no mirror of this Debian release: mysql and postgres-newest are fetched from it"
     say "unpacking Debian $NEWEST_SUITE with $NEWEST_PACKAGES"
-    rm -rf --one-file-system "$part"
-    # In a mount namespace of its own, what debootstrap mounts goes away with it, however it ends.
-    if ! unshare --mount debootstrap --variant=minbase --include="$NEWEST_PACKAGES" \
-        "$NEWEST_SUITE" "$part" "$mirror" >"$log" 2>&1; then
+    if ! twice newest_tree_debootstrap "$mirror" >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         die "cannot unpack Debian $NEWEST_SUITE: see $log"
     fi
-    rm -rf "$part"/var/cache/apt/archives/*.deb
-    echo "$1" >"$part/.complete"
+    echo "$1" >"$NEWEST_TREE.part/.complete"
     rm -rf --one-file-system "$NEWEST_TREE"
-    mv "$part" "$NEWEST_TREE"
+    mv "$NEWEST_TREE.part" "$NEWEST_TREE"
 }
+
+newest_tree_debootstrap() {
+    local part=$NEWEST_TREE.part
+    rm -rf --one-file-system "$part"
+    # In a mount namespace of its own, what debootstrap mounts goes away with it, however it ends.
+    unshare --mount debootstrap --variant=minbase --include="$NEWEST_PACKAGES" "$NEWEST_SUITE" "$part" "$1" &&
+        rm -f "$part"/var/cache/apt/archives/*.deb
+}
+
+# twice COMMAND… tries a download again, since a network may blink.
+twice() { "$@" || "$@"; }
 
 # in_newest_tree DIR COMMAND… replaces the shell by a command that runs in the tree, where DIR is
 # /srv. The mounts live in a namespace that ends with the command: nothing to undo, or to leak.
@@ -109,7 +116,7 @@ kafka_jars_fetch() {
     rm -rf "$part"
     mkdir -p "$part"
     kafka_pom >"$part/pom.xml"
-    if ! mvn -q -B -f "$part/pom.xml" \
+    if ! twice mvn -q -B -f "$part/pom.xml" \
         "org.apache.maven.plugins:maven-dependency-plugin:$MAVEN_DEPENDENCY_PLUGIN_VERSION:copy-dependencies" \
         -DincludeScope=runtime -DoutputDirectory=lib >"$log" 2>&1; then
         tail -n 20 "$log" >&2

@@ -1,7 +1,7 @@
 // Command report reads what `go test -json` writes and prints what `go test` would have: the output
 // of failed tests and one closing line a package. Besides that it appends a summary to a file: a
-// line for each module, and every skipped test under its reason, which `go test` hides unless all
-// output is shown.
+// line for each module, the failed tests, and every skipped test under its reason, which `go test`
+// hides unless all output is shown.
 //
 // It owns how a test run is told, and knows nothing about the tests, the servers or the modules
 // beyond their paths.

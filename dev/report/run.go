@@ -27,6 +27,7 @@ type run struct {
 	open    map[string]*pkg     // packages that have not ended, by path
 	tally   map[string]*tally   // by module path
 	skips   map[string][]string // tests by reason
+	fails   []string
 }
 
 type pkg struct {
@@ -93,13 +94,21 @@ func (r *run) add(e event) {
 			return
 		}
 		p.outcome[e.Test] = e.Action
-		if e.Action == "skip" {
-			reason := p.reason(e.Test)
-			r.skips[reason] = append(r.skips[reason], e.Package+"."+e.Test)
-		}
-		if e.Action == "pass" {
-			p.drop(e.Test)
-		}
+		r.note(e, p)
+	}
+}
+
+// note takes a test that ended into the summary.
+func (r *run) note(e event, p *pkg) {
+	name := e.Package + "." + e.Test
+	switch e.Action {
+	case "pass":
+		p.drop(e.Test)
+	case "fail":
+		r.fails = append(r.fails, name)
+	case "skip":
+		reason := p.reason(e.Test)
+		r.skips[reason] = append(r.skips[reason], name)
 	}
 }
 
@@ -181,7 +190,7 @@ func (r *run) failed() bool {
 	return len(r.open) > 0 || len(r.tally) == 0
 }
 
-// summarise writes a line for each module and the skipped tests by reason.
+// summarise writes a line for each module, the failed tests, and the skipped ones by reason.
 func (r *run) summarise(w io.Writer) {
 	for _, m := range slices.Sorted(maps.Keys(r.tally)) {
 		t, verdict := r.tally[m], "ok  "
@@ -193,6 +202,10 @@ func (r *run) summarise(w io.Writer) {
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.open)) {
 		fmt.Fprintf(w, "FAIL  %s never ended\n", path)
+	}
+	if len(r.fails) > 0 {
+		slices.Sort(r.fails)
+		fmt.Fprintf(w, "failed:\n    %s\n", strings.Join(r.fails, "\n    "))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(r.skips)) {
 		tests := r.skips[reason]

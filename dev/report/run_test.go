@@ -40,6 +40,7 @@ func TestRun_RealGoTest(t *testing.T) {
 	wantNone(t, "output", out.String(), "said by a test that passed", "=== RUN", "TestSkipped")
 	wantAll(t, "summary", summary.String(),
 		"FAIL  example.com/outcomes: 5 packages (3 failed)",
+		"failed:\n    example.com/outcomes/bad.TestFails\n    example.com/outcomes/panics.TestPanics\n",
 		"skipped: set SOME_SERVER to run this\n    example.com/outcomes/good.TestSkipped\n",
 		"skipped: no reason given\n    example.com/outcomes/good.TestSkippedSilently\n")
 }
