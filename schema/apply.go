@@ -90,7 +90,7 @@ func (s *session) precheck(ctx context.Context, installed int) error {
 		return fmt.Errorf("no schema of the search_path exists: create one, or name it in the URL (?search_path=...)")
 	}
 	if !may.Bool {
-		return s.lacks("CREATE", "schema "+s.dialect.QuoteIdent(schema.String), user, nil)
+		return s.lacks("CREATE", "CREATE", "schema "+s.dialect.QuoteIdent(schema.String), user, nil)
 	}
 	return nil
 }

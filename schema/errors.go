@@ -48,15 +48,15 @@ func (e *ConflictError) Error() string {
 		e.Table, strings.Join(e.Missing, ", "))
 }
 
-// lacks builds the error with the statement that grants the right.
-func (c catalogue) lacks(right, on, user string, err error) error {
+// lacks builds the error with the statement that grants what Apply needs, the missing right among it.
+func (c catalogue) lacks(right, grant, on, user string, err error) error {
 	grantee := user
 	if c.dialect == outbox.Postgres {
 		grantee = c.dialect.QuoteIdent(user)
 	}
 	return &PermissionError{
 		User: user, Right: right, On: on, Err: err,
-		Fix: fmt.Sprintf("let an administrator run: GRANT %s ON %s TO %s", right, on, grantee),
+		Fix: fmt.Sprintf("let an administrator run: GRANT %s ON %s TO %s", grant, on, grantee),
 	}
 }
 
@@ -88,9 +88,10 @@ func (c catalogue) explainMySQL(ctx context.Context, err error) error {
 		return err
 	}
 	name, host, _ := strings.Cut(user, "@")
-	right := "CREATE, ALTER, INDEX, SELECT, INSERT"
+	const needed = "CREATE, ALTER, INDEX, SELECT, INSERT"
+	right := needed
 	if before, _, denied := strings.Cut(err.Error(), " command denied"); denied {
 		right = before[strings.LastIndex(before, " ")+1:]
 	}
-	return c.lacks(right, c.dialect.QuoteIdent(database)+".*", "'"+name+"'@'"+host+"'", err)
+	return c.lacks(right, needed, c.dialect.QuoteIdent(database)+".*", "'"+name+"'@'"+host+"'", err)
 }

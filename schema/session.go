@@ -142,7 +142,7 @@ func (s *session) lockMySQL(ctx context.Context, conn *sql.Conn) error {
 		return errors.New("no database is selected: name one in the URL")
 	}
 	var got sql.NullInt64
-	const name = "CONCAT('postrider_', MD5(DATABASE()))" // at most 64 characters
+	const name = "CONCAT('postrider_', LEFT(SHA2(DATABASE(), 256), 40))" // at most 64 characters
 	err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+name+", ?)", int(lockWait.Seconds())).Scan(&got)
 	if err != nil {
 		return err

@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS outbox_events (
     kafka_offset    BIGINT,
     PRIMARY KEY (id),
     UNIQUE KEY outbox_events_event_id_key (event_id),
-    -- New rows in the order of id without a sort, however many sent or dead ones there are.
+    -- New rows in the order of id without a sort, however many sent or dead ones there are. A query
+    -- with a LIMIT must name it (FORCE INDEX): the optimiser would walk the history by the primary key.
     KEY outbox_events_status_idx (status, id),
     -- Rows to retry. Nearly every row is NULL here, and a mark does not touch the index.
     KEY outbox_events_retry_idx (next_retry_at, id),

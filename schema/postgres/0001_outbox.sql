@@ -11,8 +11,8 @@
 --
 -- Marking an event as sent must be a heap-only (HOT) update, for that is three times faster. So there
 -- is no index over status, updated_at, sent_at or the receipt, nor one whose WHERE mentions them, and
--- half of each page is left free for the second version of its rows. The relay finds new events by a
--- cursor over id and looks after the ids that commit late.
+-- more than half of each page is left free for the second version of its rows, which the receipt makes
+-- longer. The relay finds new events by a cursor over id and looks after the ids that commit late.
 --
 -- event_id compares by bytes (COLLATE "C"): faster, and safe from a change of the system's locale.
 CREATE TABLE IF NOT EXISTS outbox_events (
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS outbox_events (
     CONSTRAINT outbox_events_event_id_key UNIQUE (event_id),
     CONSTRAINT outbox_events_status_check CHECK (status IN ('NEW', 'SENDING', 'SENT', 'FAILED', 'DEAD'))
 ) WITH (
-    fillfactor = 50,
+    fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_insert_scale_factor = 0.05,
     autovacuum_analyze_scale_factor = 0.05,
