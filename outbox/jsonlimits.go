@@ -109,12 +109,12 @@ func checkDouble(literal []byte) string {
 		}
 		return altered
 	}
-	f, err := strconv.ParseFloat(string(literal), 64)
-	if err != nil {
-		return "number out of the range that MySQL's JSON type takes"
-	}
 	var kept, keptDigits, digits [32]byte
 	a := readDecimal(literal, digits[:0])
+	f, err := strconv.ParseFloat(string(literal), 64)
+	if err != nil || a.scale < -308 { // its parser refuses the exponent even of a zero
+		return "number out of the range that MySQL's JSON type takes"
+	}
 	b := readDecimal(strconv.AppendFloat(kept[:0], f, 'e', -1, 64), keptDigits[:0])
 	if !bytes.Equal(a.digits, b.digits) || len(a.digits) > 0 && a.power != b.power {
 		return altered
