@@ -44,13 +44,15 @@ apt_get_install() {
     fi
 }
 
-# apt_mirror prints the mirror that this machine's own sources name for its Debian release.
+# apt_mirror prints the mirror that this machine's own sources name for its Debian release. Apt tells
+# only while it has that mirror's package lists.
 apt_mirror() {
-    local codename
+    local codename mirrors
     codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
     # shellcheck disable=SC2016  # expanded by apt-get
-    apt-get indextargets --format '$(REPO_URI)' \
-        'Created-By: Packages' 'Component: main' "Release: $codename" | grep -m 1 '^http'
+    mirrors=$(apt-get indextargets --format '$(REPO_URI)' \
+        'Created-By: Packages' 'Component: main' "Release: $codename" | sed -n '/^http/p')
+    echo "${mirrors%%$'\n'*}"
 }
 
 # newest_tree_install unpacks the tree that mysql and postgres-newest run in.
@@ -64,7 +66,9 @@ newest_tree_ready() { [[ -f $NEWEST_TREE/.complete && $(<"$NEWEST_TREE/.complete
 newest_tree_unpack() {
     local log=$NEWEST_TREE.log mirror
     ! newest_tree_ready "$1" || return 0
-    mirror=$(apt_mirror) ||
+    mirror=$(apt_mirror)
+    [[ -n $mirror ]] || { with_lock "$CACHE_DIR/apt.lock" apt-get update -q >"$log" 2>&1 && mirror=$(apt_mirror); }
+    [[ -n $mirror ]] ||
         die "/etc/apt names no mirror of this Debian release: mysql and postgres-newest are fetched from it"
     say "unpacking Debian $NEWEST_SUITE with $NEWEST_PACKAGES"
     if ! twice newest_tree_debootstrap "$mirror" >"$log" 2>&1; then
