@@ -85,7 +85,10 @@ func (c *checker) schedule() {
 	if c.Origin("relay.retry.max_attempts").given() && r.MaxAttempts != attempts {
 		c.bad("relay.retry.max_attempts", fmt.Sprintf("contradicts relay.retry.schedule: after its %d waits an event is dead at attempt %d", len(r.Schedule), attempts), "leave it out")
 	}
-	r.MaxAttempts = attempts
+	if r.MaxAttempts != attempts {
+		r.MaxAttempts = attempts
+		c.Origins["relay.retry.max_attempts"] = c.Origin("relay.retry.schedule")
+	}
 	if len(r.Schedule) > 100 {
 		c.bad("relay.retry.schedule", "has more than 100 waits", "use relay.retry.backoff")
 		return

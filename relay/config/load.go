@@ -56,7 +56,9 @@ func Load(o Options) (*Loaded, error) {
 		if err != nil {
 			return nil, err
 		}
-		problems = append(problems, loadFile(root, o.File, text)...)
+		if problems = loadFile(root, o.File, text); root.fields == nil && len(problems) > 0 {
+			o.Require = nil // what the file sets is not known
+		}
 	}
 	env := readEnviron(o.Environ)
 	flags, flagProblems := readFlags(o.Flags)
@@ -73,7 +75,7 @@ func Load(o Options) (*Loaded, error) {
 		l.Relay.Name = o.Hostname
 	}
 	problems = append(problems, d.problems...)
-	problems = append(problems, check(l, o, d.problems)...)
+	problems = append(problems, check(l, o, problems)...)
 	if len(problems) > 0 {
 		return nil, problems.sorted()
 	}
@@ -88,8 +90,15 @@ func (l *Loaded) Origin(path string) Origin {
 	return Origin{Source: "default"}
 }
 
+func stdin(o Options) io.Reader {
+	if o.Stdin == nil {
+		return strings.NewReader("")
+	}
+	return o.Stdin
+}
+
 func readFile(o Options) ([]byte, error) {
-	f := io.NopCloser(o.Stdin)
+	f := io.NopCloser(stdin(o))
 	if o.File != "-" {
 		opened, err := os.Open(o.File)
 		if err != nil {
@@ -117,6 +126,9 @@ func fileError(name string, err error) error {
 }
 
 func loadFile(root *node, name string, text []byte) Problems {
+	if name == "-" {
+		name = "stdin"
+	}
 	r := &reader{source: name, rank: rankFile, places: true}
 	n := r.read(text)
 	switch n.kind {
@@ -171,7 +183,7 @@ func assign(root *node, a assignment) (problems Problems) {
 		r := &reader{source: a.origin.Source, rank: a.origin.rank}
 		if value = r.read([]byte(a.value)); len(r.problems) > 0 {
 			for _, p := range r.problems {
-				p.Key = join(a.key.String(), p.Key)
+				p.Key = strings.TrimSuffix(join(a.key.String(), p.Key), ".")
 				problems = append(problems, p)
 			}
 			return problems

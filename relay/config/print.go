@@ -82,12 +82,17 @@ func plain(value any) any {
 
 // tree turns a part of the Config into ordered values that can be shown.
 func tree(v reflect.Value, path string) pairs {
-	var out pairs
+	out := pairs{}
+	retry, isRetry := v.Interface().(Retry)
 	for i, name := range keysOf(v.Type()) {
 		at := join(path, name)
-		if value := shown(v.Field(i), at); value != nil {
-			out = append(out, pair{name, value})
+		if isRetry && name == "backoff" && len(retry.Schedule) > 0 {
+			continue // not in effect
 		}
+		if strings.HasPrefix(at, "routes[") && v.Field(i).IsZero() {
+			continue // a route says only what it says
+		}
+		out = append(out, pair{name, shown(v.Field(i), at)})
 	}
 	return out
 }
@@ -110,9 +115,6 @@ func shown(v reflect.Value, path string) any {
 	case Size:
 		return raw(x.String())
 	case *int32:
-		if x == nil {
-			return nil
-		}
 		return raw(strconv.Itoa(int(*x)))
 	}
 	switch v.Kind() {
@@ -199,7 +201,7 @@ func flow(value any) string {
 }
 
 var (
-	bare     = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./:+|-]*[A-Za-z0-9_/]$|^[A-Za-z_]$`)
+	bare     = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./:@+|-]*[A-Za-z0-9_/]$|^[A-Za-z_]$`)
 	reserved = regexp.MustCompile(`^(?i:null|true|false|yes|no|on|off|y|n)$`)
 )
 

@@ -144,8 +144,8 @@ func (r *reader) syntax(err error) {
 		}
 	}
 	next := "quote a value that begins with a special character or holds \": \" or \" #\""
-	if strings.Contains(reason, "tab") {
-		next = "indent with spaces"
+	if strings.Contains(reason, "\t") || strings.Contains(reason, "tab character") {
+		reason, next = "is not valid YAML: found a tab where none may be", "indent with spaces"
 	}
 	r.add(where, "", reason, next)
 }
@@ -192,6 +192,8 @@ func (r *reader) convert(n ast.Node, path string, depth int) *node {
 			return known
 		}
 		r.add(out.origin, path, "refers to an anchor that is not defined above", "")
+	case *ast.TagNode:
+		r.add(out.origin, path, "has a YAML tag", "write the plain value")
 	case ast.ScalarNode: // numbers and booleans: their text decides, in the type of the key
 		out.kind, out.text = kindScalar, n.GetToken().Value
 	default:
@@ -206,7 +208,7 @@ func (r *reader) mapping(out *node, values []*ast.MappingValueNode, path string,
 	for _, v := range values {
 		where := r.origin(v.Key.GetToken())
 		if v.Key.IsMergeKey() {
-			merged = append(merged, r.convert(v.Value, path, depth+1))
+			merged = append(merged, r.merged(v.Value, path, depth)...)
 			continue
 		}
 		name, ok := v.Key.(ast.ScalarNode)
@@ -232,6 +234,22 @@ func (r *reader) mapping(out *node, values []*ast.MappingValueNode, path string,
 			}
 		}
 	}
+}
+
+// merged returns the mappings that "<<" names, one or a list of them.
+func (r *reader) merged(value ast.Node, path string, depth int) []*node {
+	n := r.convert(value, path, depth+1)
+	from := []*node{n}
+	if n.kind == kindList {
+		from = n.items
+	}
+	for _, m := range from {
+		if m.kind != kindMapping {
+			r.add(n.origin, path, "merges something that is not a mapping", "")
+			return nil
+		}
+	}
+	return from
 }
 
 func tokenText(n ast.Node) string {

@@ -153,12 +153,20 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 	return config.Nearest(name, names)
 }
 
-// args wraps one of cobra's argument checks so that its error is a usage error.
+// args wraps one of cobra's argument checks so that its error is a usage error. It does not repeat
+// the arguments: a URL with its password may have been put there.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return &usageError{thing: cmd.CommandPath(), reason: err.Error(), next: "usage: " + cmd.UseLine()}
+		if check(cmd, args) == nil {
+			return nil
 		}
-		return nil
+		err := &usageError{thing: cmd.CommandPath(), reason: "does not take these arguments", next: "usage: " + cmd.UseLine()}
+		switch {
+		case len(args) == 0:
+			err.reason = "needs an argument"
+		case !strings.ContainsAny(cmd.Use, " "):
+			err.reason = "takes no arguments"
+		}
+		return err
 	}
 }

@@ -48,16 +48,18 @@ func printJSON(w io.Writer, value any) error {
 
 // table draws aligned columns.
 type table struct {
-	w    io.Writer
-	rows [][]string
-	bold bool
+	w      io.Writer
+	rows   [][]string
+	titled bool
 }
 
-func newTable(w io.Writer) *table { return &table{w: w, bold: colors(w)} }
+func newTable(w io.Writer) *table { return &table{w: w} }
 
 // header sets the column titles; row adds a line below. Cells are data of others: control
 // characters, which could rewrite the terminal, are shown as escapes.
-func (t *table) header(cells ...string) { t.rows = append([][]string{cells}, t.rows...) }
+func (t *table) header(cells ...string) {
+	t.rows, t.titled = append([][]string{cells}, t.rows...), true
+}
 
 func (t *table) row(cells ...any) {
 	line := make([]string, len(cells))
@@ -76,15 +78,19 @@ func (t *table) flush() error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for i, line := range strings.SplitAfter(text.String(), "\n") {
-		if i == 0 && t.bold {
-			line = "\x1b[1m" + strings.TrimSuffix(line, "\n") + "\x1b[0m\n"
+	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+	for i, line := range lines {
+		line = strings.TrimRight(line, " ")
+		if i == 0 && t.titled && colors(t.w) {
+			line = "\x1b[1m" + line + "\x1b[0m"
 		}
-		if _, err := io.WriteString(t.w, line); err != nil {
-			return err
-		}
+		lines[i] = line
 	}
-	return nil
+	if len(t.rows) == 0 {
+		return nil
+	}
+	_, err := io.WriteString(t.w, strings.Join(lines, "\n")+"\n")
+	return err
 }
 
 func printable(s string) string {

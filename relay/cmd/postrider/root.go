@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -56,8 +57,16 @@ func newRoot(c *cli) *cobra.Command {
 		completionCommand(c),
 	)
 	group(root)
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "help" {
+			cmd.Example = "  postrider help config init"
+		}
+	}
 	return root
 }
+
+var plainWord = regexp.MustCompile(`^[a-zA-Z-]{1,32}$`)
 
 // group makes cmd a command that only holds others: alone it shows its help, an unknown name is an
 // error that suggests the nearest. It applies to the groups below cmd too.
@@ -71,7 +80,10 @@ func group(cmd *cobra.Command) {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		err := &usageError{thing: fmt.Sprintf("%q", args[0]), reason: "unknown command", next: "see " + cmd.CommandPath() + " --help"}
+		err := &usageError{thing: cmd.CommandPath(), reason: "unknown command", next: "see " + cmd.CommandPath() + " --help"}
+		if plainWord.MatchString(args[0]) { // anything else may be a URL with its password
+			err.thing = args[0]
+		}
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			err.next = "did you mean " + cmd.CommandPath() + " " + strings.Join(near, " or ") + "?"
 		}
