@@ -22,7 +22,8 @@ in_workspace() {
 
 # sources FIND-EXPRESSION… finds files of the checkout, without what others wrote or tests feed on.
 sources() {
-    find "$ROOT" \( -name testdata -o -name vendor -o -name node_modules -o -name '.?*' \) -prune -o "$@"
+    find "$ROOT" \( -name testdata -o -name vendor -o -name node_modules -o -name '.?*' \) -prune \
+        -o "$@"
 }
 
 # in_dir DIR COMMAND… runs a command there, without the workspace where the module is not part of it.
@@ -68,10 +69,10 @@ check_lint() { in_all "$1" "$LINT" run --config "$ROOT/.golangci.yml" --allow-pa
 build_lint() { [[ -x $LINT ]] || with_lock "$LINT.lock" build_missing_lint; }
 
 build_missing_lint() {
-    local log=$LINT.log
+    local log=$LINT.log module=github.com/golangci/golangci-lint/v2/cmd/golangci-lint
     [[ ! -x $LINT ]] || return 0
     if ! (cd / && GOWORK=off GOFLAGS='' GOBIN=$LINT.part \
-        twice go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$GOLANGCI_LINT_VERSION") >"$log" 2>&1; then
+        twice go install "$module@$GOLANGCI_LINT_VERSION") >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         die "cannot build golangci-lint $GOLANGCI_LINT_VERSION: see $log"
     fi

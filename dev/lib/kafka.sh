@@ -28,14 +28,16 @@ kafka_prepare() {
     if [[ ! -d $dir/data ]]; then
         new_data_dir kafka "$(id -u):$(id -g)"
         id=$(kafka_storage random-uuid)
-        (cd "$dir/new/data" && kafka_storage format --standalone -t "$id" -c "$dir/server.properties")
+        (cd "$dir/new/data" &&
+            kafka_storage format --standalone -t "$id" -c "$dir/server.properties")
         mv "$dir/new/data" "$dir/data"
     fi
 }
 
 # kafka_storage runs Kafka's tool for data directories, which is done before the compiler would pay.
 kafka_storage() {
-    "$(kafka_java_command)" -XX:TieredStopAtLevel=1 -cp "$KAFKA_DIR/lib/*" kafka.tools.StorageTool "$@"
+    "$(kafka_java_command)" -XX:TieredStopAtLevel=1 -cp "$KAFKA_DIR/lib/*" \
+        kafka.tools.StorageTool "$@"
 }
 
 kafka_exec() {

@@ -48,7 +48,7 @@ claim_place() {
     mkdir -p "$INSTANCE_DIR/$1"
     mapfile -t pids < <(holders "$data")
     wait_until_gone 10 "${pids[@]}" ||
-        die "$1: pid ${pids[*]} works in $data, and no pid file names it: stop it with kill, then try again"
+        die "$1: pid ${pids[*]} works in $data, and no pid file names it: stop it with kill"
     port=$("$(fn "$1")_port")
     ! listening "$port" ||
         die "$1: another program listens on port $port: stop it, or set POSTRIDER_DEV_PORT_OFFSET"

@@ -4,7 +4,9 @@
 
 mariadb_install() { apt_install mariadb-server; }
 mariadb_port() { port "$MARIADB_PORT"; }
-mariadb_env() { echo "POSTRIDER_TEST_MARIADB=mariadb://root@127.0.0.1:$(mariadb_port)/postrider_test"; }
+mariadb_env() {
+    echo "POSTRIDER_TEST_MARIADB=mariadb://root@127.0.0.1:$(mariadb_port)/postrider_test"
+}
 mariadb_version() { mariadbd --version; }
 mariadb_signal() { echo TERM; }
 
@@ -29,6 +31,6 @@ mariadb_exec() {
 }
 
 mariadb_answers() {
-    mariadb-admin --no-defaults --protocol=tcp --host=127.0.0.1 --port="$(mariadb_port)" --user=root \
-        --connect-timeout=2 ping
+    mariadb-admin --no-defaults --protocol=tcp --host=127.0.0.1 --port="$(mariadb_port)" \
+        --user=root --connect-timeout=2 ping
 }

@@ -16,7 +16,8 @@ mysql_prepare() {
     local dir=$INSTANCE_DIR/mysql
     if [[ ! -d $dir/data ]]; then
         new_data_dir mysql "$(newest_tree_user mysql)"
-        (in_newest_tree "$dir/new" mysqld --no-defaults --initialize-insecure --user=mysql --datadir=/srv/data)
+        (in_newest_tree "$dir/new" mysqld --no-defaults --initialize-insecure --user=mysql \
+            --datadir=/srv/data)
         mv "$dir/new/data" "$dir/data"
     fi
     # Nobody works in the data directory by now, but a lock left by a crash may name a pid that lives.

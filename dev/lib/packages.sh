@@ -11,8 +11,8 @@ debian() { [[ -r /etc/debian_version && -x /usr/bin/apt-get ]]; }
 # require_debian_root says what this way of running servers needs.
 require_debian_root() {
     debian ||
-        die "real servers are set up from Debian's packages, and this is no Debian; with Docker use: docker compose --env-file dev/versions.sh -f dev/compose.yaml up -d --wait"
-    ((EUID == 0)) || die "setting up servers needs root (apt-get, chroot, other users): run it as root"
+        die "this sets up servers from Debian's packages, and here is no Debian: see dev/compose.yaml"
+    ((EUID == 0)) || die 'this needs root, for apt-get, chroot and the users of the servers'
 }
 
 # apt_install PACKAGE… installs what is missing of a list.
@@ -61,13 +61,18 @@ newest_tree_install() {
     newest_tree_ready "$want" || with_lock "$NEWEST_TREE.lock" newest_tree_unpack "$want"
 }
 
-newest_tree_ready() { [[ -f $NEWEST_TREE/.complete && $(<"$NEWEST_TREE/.complete") == "$1" ]]; }
+newest_tree_ready() {
+    [[ -f $NEWEST_TREE/.complete && $(<"$NEWEST_TREE/.complete") == "$1" ]]
+}
 
 newest_tree_unpack() {
     local log=$NEWEST_TREE.log mirror
     ! newest_tree_ready "$1" || return 0
     mirror=$(apt_mirror)
-    [[ -n $mirror ]] || { with_lock "$CACHE_DIR/apt.lock" apt-get update -q >"$log" 2>&1 && mirror=$(apt_mirror); }
+    if [[ -z $mirror ]]; then
+        with_lock "$CACHE_DIR/apt.lock" apt-get update -q >"$log" 2>&1
+        mirror=$(apt_mirror)
+    fi
     [[ -n $mirror ]] ||
         die "/etc/apt names no mirror of this Debian release: mysql and postgres-newest are fetched from it"
     say "unpacking Debian $NEWEST_SUITE with $NEWEST_PACKAGES"
@@ -84,7 +89,8 @@ newest_tree_debootstrap() {
     local part=$NEWEST_TREE.part
     rm -rf --one-file-system "$part"
     # In a mount namespace of its own, what debootstrap mounts goes away with it, however it ends.
-    unshare --mount debootstrap --variant=minbase --include="$NEWEST_PACKAGES" "$NEWEST_SUITE" "$part" "$1" &&
+    unshare --mount debootstrap --variant=minbase --include="$NEWEST_PACKAGES" \
+        "$NEWEST_SUITE" "$part" "$1" &&
         rm -f "$part"/var/cache/apt/archives/*.deb
 }
 
@@ -106,7 +112,9 @@ in_newest_tree() {
 }
 
 # newest_tree_user NAME prints the uid:gid that a user of the tree has.
-newest_tree_user() { awk -F: -v name="$1" '$1 == name { print $3 ":" $4 }' "$NEWEST_TREE/etc/passwd"; }
+newest_tree_user() {
+    awk -F: -v name="$1" '$1 == name { print $3 ":" $4 }' "$NEWEST_TREE/etc/passwd"
+}
 
 # kafka_jars_install fetches Kafka and its tools with Maven, through this machine's own settings.
 kafka_jars_install() {
@@ -115,13 +123,14 @@ kafka_jars_install() {
 
 kafka_jars_fetch() {
     local part=$KAFKA_DIR.part log=$KAFKA_DIR.log
+    local plugin=org.apache.maven.plugins:maven-dependency-plugin
     [[ ! -f $KAFKA_DIR/complete ]] || return 0
     say "fetching Kafka $KAFKA_VERSION"
     rm -rf "$part"
     mkdir -p "$part"
     kafka_pom >"$part/pom.xml"
     if ! twice mvn -q -B -f "$part/pom.xml" \
-        "org.apache.maven.plugins:maven-dependency-plugin:$MAVEN_DEPENDENCY_PLUGIN_VERSION:copy-dependencies" \
+        "$plugin:$MAVEN_DEPENDENCY_PLUGIN_VERSION:copy-dependencies" \
         -DincludeScope=runtime -DoutputDirectory=lib >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         die "cannot fetch Kafka: see $log"
@@ -149,5 +158,7 @@ POM
 }
 
 pom_dependency() {
-    echo "    <dependency><groupId>$1</groupId><artifactId>$2</artifactId><version>$3</version></dependency>"
+    echo "    <dependency>"
+    echo "      <groupId>$1</groupId><artifactId>$2</artifactId><version>$3</version>"
+    echo "    </dependency>"
 }

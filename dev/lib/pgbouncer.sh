@@ -8,7 +8,7 @@ pgbouncer_install() { apt_install pgbouncer; }
 
 pgbouncer_port() { port "$PGBOUNCER_PORT"; }
 pgbouncer_env() {
-    echo "POSTRIDER_TEST_PGBOUNCER=postgres://postgres@127.0.0.1:$(pgbouncer_port)/postgres?sslmode=disable"
+    echo "POSTRIDER_TEST_PGBOUNCER=$(postgres_url "$(pgbouncer_port)")"
 }
 pgbouncer_version() { pgbouncer --version | head -n 1; }
 pgbouncer_signal() { echo TERM; }
@@ -33,5 +33,5 @@ server_login_retry = 0.2
 INI
 }
 
-pgbouncer_exec() { exec setsid setpriv --reuid=postgres --regid=postgres --init-groups pgbouncer pgbouncer.ini; }
+pgbouncer_exec() { exec setsid "${AS_POSTGRES[@]}" pgbouncer pgbouncer.ini; }
 pgbouncer_answers() { postgres_select "$(pgbouncer_port)"; }

@@ -1,6 +1,11 @@
 # shellcheck shell=bash
 #
-# What both PostgreSQL servers share: initdb's options, the configuration and who may log in.
+# What the PostgreSQL servers share, and the pooler in front of one: user, options of initdb,
+# configuration, who may log in, and how they are asked.
+
+# PostgreSQL and the pooler refuse to run as root.
+# shellcheck disable=SC2034  # read by the files of the servers
+AS_POSTGRES=(setpriv --reuid=postgres --regid=postgres --init-groups)
 
 # The same locale on every machine. Data files are flushed as in production: the benchmarks measure
 # real commits, so fsync stays on.
@@ -38,4 +43,11 @@ max_replication_slots = 20
 max_wal_senders = 20
 max_slot_wal_keep_size = 4GB
 CONF
+}
+
+postgres_url() { echo "postgres://postgres@127.0.0.1:$1/postgres?sslmode=disable"; }
+
+# postgres_select PORT asks over TCP, as the tests do.
+postgres_select() {
+    PGCONNECT_TIMEOUT=2 psql -X -q -w -h 127.0.0.1 -p "$1" -U postgres -d postgres -c 'SELECT 1'
 }

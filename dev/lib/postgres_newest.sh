@@ -11,7 +11,7 @@ postgres_newest_install() {
 
 postgres_newest_port() { port "$POSTGRES_NEWEST_PORT"; }
 postgres_newest_env() {
-    echo "POSTRIDER_TEST_POSTGRES_NEWEST=postgres://postgres@127.0.0.1:$(postgres_newest_port)/postgres?sslmode=disable"
+    echo "POSTRIDER_TEST_POSTGRES_NEWEST=$(postgres_url "$(postgres_newest_port)")"
 }
 postgres_newest_version() { chroot "$NEWEST_TREE" "$POSTGRES_NEWEST_BIN/postgres" --version; }
 postgres_newest_signal() { echo INT; }
@@ -20,7 +20,7 @@ postgres_newest_prepare() {
     local dir=$INSTANCE_DIR/postgres-newest
     if [[ ! -d $dir/data ]]; then
         new_data_dir postgres-newest "$(newest_tree_user postgres)"
-        (in_newest_tree "$dir/new" setpriv --reuid=postgres --regid=postgres --init-groups \
+        (in_newest_tree "$dir/new" "${AS_POSTGRES[@]}" \
             "$POSTGRES_NEWEST_BIN/initdb" -D /srv/data "${INITDB_OPTIONS[@]}")
         mv "$dir/new/data" "$dir/data"
     fi
@@ -28,7 +28,7 @@ postgres_newest_prepare() {
 }
 
 postgres_newest_exec() {
-    in_newest_tree "$PWD" setsid setpriv --reuid=postgres --regid=postgres --init-groups \
+    in_newest_tree "$PWD" setsid "${AS_POSTGRES[@]}" \
         "$POSTGRES_NEWEST_BIN/postgres" -D /srv
 }
 

@@ -92,7 +92,8 @@ crash() {
     # The parent first: it would start new workers.
     kill -s KILL "$pid" 2>/dev/null || true
     kill -s KILL "${pids[@]}" 2>/dev/null || true
-    wait_until_gone 10 "$pid" "${pids[@]}" || die "$1 (pid $pid) survives SIGKILL: see its state with ps"
+    wait_until_gone 10 "$pid" "${pids[@]}" ||
+        die "$1 (pid $pid) survives SIGKILL: see its state with ps"
     rm -f "$INSTANCE_DIR/$1/pid"
 }
 

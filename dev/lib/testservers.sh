@@ -29,7 +29,7 @@ provide_servers() {
         adopt_environment "$(compose_environment)"
         HOW_TO_STOP='docker compose --env-file dev/versions.sh -f dev/compose.yaml down'
     else
-        say 'servers: none to start; this is neither root on Debian nor a machine with Docker Compose and its engine'
+        say 'servers: none to start; that takes root on Debian, or Docker Compose and its engine'
     fi
 }
 
