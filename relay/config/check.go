@@ -112,6 +112,9 @@ func (c *checker) kafka(judge func(map[string]string) error) {
 	for _, err := range flatten(judge(c.Kafka.Reveal())) {
 		var setup *relay.SetupError
 		if errors.As(err, &setup) && strings.HasPrefix(setup.Thing, "kafka.") {
+			if setup.Thing == "kafka.bootstrap.servers" && c.Kafka["bootstrap.servers"].Empty() {
+				continue // whether it is needed, required decides
+			}
 			c.bad(setup.Thing, setup.Reason, setup.Fix)
 			continue
 		}

@@ -192,7 +192,7 @@ func TestLoad_AllAtOnce(t *testing.T) {
 func TestLoad_Precedence(t *testing.T) {
 	t.Parallel()
 	o := config.Options{
-		Environ: []string{"POSTRIDER_RELAY_BATCH=20", "POSTRIDER_RELAY={batch: 10, batch_bytes: 1MB}", "POSTRIDER_LOG_LEVEL="},
+		Environ: []string{"POSTRIDER_RELAY_BATCH=20", "POSTRIDER_RELAY={batch: 10, batch_bytes: 1MB}", "POSTRIDER_LOG_LEVEL=", "POSTRIDER_RELAY_NAME=variable"},
 		Flags:   []config.Flag{{Name: "--set relay.name", Key: "relay.name", Value: "first"}, {Name: "--set relay.name", Key: "relay.name", Value: "flag"}},
 	}
 	l, problems := load(t, "relay:\n  name: file\n  batch: 5\n  batch_bytes: 2MB\n  poll_interval: 2s\nlog: {level: warn}\n", o)
@@ -275,12 +275,13 @@ func TestLoad_CheckKafka(t *testing.T) {
 		return errors.Join(
 			&relay.SetupError{Thing: "kafka.linger.sm", Reason: "is not a property", Fix: "did you mean linger.ms?"},
 			errors.Join(errors.New("two and"), &relay.SetupError{Thing: "kafka.acks", Reason: "must be all"}),
-			&relay.SetupError{Thing: "kafka.sasl.mechanism", Reason: "is missing"})
+			&relay.SetupError{Thing: "kafka.sasl.mechanism", Reason: "is missing"},
+			&relay.SetupError{Thing: "kafka.bootstrap.servers", Reason: "is missing"})
 	}
-	_, got := load(t, "kafka:\n  bootstrap.servers: [a:1, b:2]\n  linger.sm: 5\n  client.id:\n", config.Options{
+	_, got := load(t, "kafka:\n  client.rack: [a, b]\n  linger.sm: 5\n  client.id:\n", config.Options{
 		CheckKafka: judge, Environ: []string{"POSTRIDER_KAFKA_ACKS=1"},
 	})
-	require.Equal(t, map[string]string{"bootstrap.servers": "a:1,b:2", "linger.sm": "5", "acks": "1"}, given)
+	require.Equal(t, map[string]string{"client.rack": "a,b", "linger.sm": "5", "acks": "1"}, given)
 	require.Equal(t, "f.yaml:2:3: kafka: two and\n"+
 		"f.yaml:3:14: kafka.linger.sm: is not a property; did you mean linger.ms?\n"+
 		"POSTRIDER_KAFKA_ACKS: kafka.acks: must be all\n"+

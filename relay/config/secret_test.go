@@ -59,6 +59,7 @@ func TestSecret_CannotBePrinted(t *testing.T) {
 			require.NotContains(t, out, form, "%T", v)
 		}
 	}
+	require.Equal(t, "******** ******** ******** ********", fmt.Sprintf("%v %d %x %q", s, s, s, s))
 	require.Equal(t, "********", s.String())
 	require.Equal(t, `config.Secret("********")`, s.GoString())
 	require.Equal(t, hidden, s.Reveal())

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -66,17 +67,32 @@ func openDatabase(d outbox.Dialect, raw string, mode fileMode) (*sql.DB, error) 
 		cfg.ConnectTimeout = connectTimeout
 		return stdlib.OpenDB(*cfg), nil
 	case outbox.SQLite:
-		path, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(raw, "sqlite:"), "//"), "?")
-		clear, err := url.PathUnescape(path)
-		if err != nil {
-			return nil, unusable("SQLite", "the file's name: % is written %25")
-		}
-		file := url.URL{Scheme: "file", Opaque: (&url.URL{Path: clear}).EscapedPath()}
-		file.RawQuery = url.Values{"mode": {string(mode)}, "_pragma": {"busy_timeout(10000)"}}.Encode()
-		return sql.Open("sqlite", file.String())
+		return openSQLite(raw, mode)
 	default:
 		return openMySQL(raw)
 	}
+}
+
+func openSQLite(raw string, mode fileMode) (*sql.DB, error) {
+	escaped, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(raw, "sqlite:"), "//"), "?")
+	path, err := url.PathUnescape(escaped)
+	if err != nil || path == "" {
+		return nil, unusable("SQLite", "the file's name, where % is written %25")
+	}
+	missing := &relay.SetupError{Kind: relay.SetupNotFound, Thing: "database file " + path, Reason: "does not exist"}
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			missing.Reason, missing.Fix = "its directory does not exist", "make it, or correct database.url"
+			return nil, missing
+		}
+		if mode == existingFile {
+			missing.Fix = "postrider schema apply makes it"
+			return nil, missing
+		}
+	}
+	file := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}
+	file.RawQuery = url.Values{"mode": {string(mode)}, "_pragma": {"busy_timeout(10000)"}}.Encode()
+	return sql.Open("sqlite", file.String())
 }
 
 func openMySQL(raw string) (*sql.DB, error) {
@@ -128,6 +144,6 @@ func databaseError(err error) error {
 	case errors.As(err, &network), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrDeadlineExceeded):
 		return setup(relay.SetupUnreachable, "the server does not answer", "is it running, and are host and port of database.url right?")
 	default:
-		return fmt.Errorf("database: %w", err)
+		return fmt.Errorf("database: %s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 }

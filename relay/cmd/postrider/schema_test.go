@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/schema"
+)
+
+// servers are the databases that schema works on, by the variable that names them.
+var servers = map[string]outbox.Dialect{
+	"POSTRIDER_TEST_POSTGRES":        outbox.Postgres,
+	"POSTRIDER_TEST_POSTGRES_NEWEST": outbox.Postgres,
+	"POSTRIDER_TEST_MYSQL":           outbox.MySQL,
+	"POSTRIDER_TEST_MARIADB":         outbox.MariaDB,
+}
+
+// testServer returns the URL in variable, or ends the test.
+func testServer(t *testing.T, variable string) string {
+	t.Helper()
+	raw := os.Getenv(variable)
+	switch {
+	case raw != "":
+	case os.Getenv("CI") == "true":
+		t.Fatalf("set %s (dev/servers up)", variable)
+	default:
+		t.Skipf("set %s (dev/servers up)", variable)
+	}
+	return raw
+}
+
+// ownPlace makes a schema (PostgreSQL) or database (MySQL) for the test and returns its URL.
+func ownPlace(t *testing.T, raw string, d outbox.Dialect) string {
+	t.Helper()
+	db, err := openDatabase(d, raw, existingFile)
+	require.NoError(t, err)
+	name := "cmd_" + strings.ToLower(rand.Text()[:12])
+	create, drop := "CREATE DATABASE "+name, "DROP DATABASE "+name
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	if d == outbox.Postgres {
+		create, drop = "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE"
+		q := u.Query()
+		q.Set("search_path", name)
+		u.RawQuery = q.Encode()
+	} else {
+		u.Path = "/" + name
+	}
+	execute(t, db, create)
+	t.Cleanup(func() {
+		execute(t, db, drop)
+		require.NoError(t, db.Close())
+	})
+	return u.String()
+}
+
+func execute(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	_, err := db.ExecContext(context.Background(), statement)
+	require.NoError(t, err)
+}
+
+// postrider runs a command line in this process.
+func postrider(t *testing.T, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code = run(t.Context(), args, strings.NewReader(""), &stdout, &stderr)
+	return code, stdout.String(), stderr.String()
+}
+
+func TestSchema_OnServers(t *testing.T) {
+	t.Parallel()
+	for variable, d := range servers {
+		t.Run(variable, func(t *testing.T) {
+			t.Parallel()
+			place := ownPlace(t, testServer(t, variable), d)
+
+			code, out, errOut := postrider(t, "schema", "status", "--database-url", place, "-o", "json")
+			require.Equal(t, exitFindings, code, errOut)
+			require.Contains(t, out, `"installed": 0`)
+			require.Contains(t, errOut, "next: postrider schema apply")
+
+			code, out, errOut = postrider(t, "schema", "apply", "--database-url", place)
+			require.Equal(t, exitDone, code, errOut)
+			require.Contains(t, out, "applied")
+
+			code, out, errOut = postrider(t, "schema", "apply", "--database-url", place, "-o", "json", "--timeout", "1m")
+			require.Equal(t, exitDone, code, errOut)
+			require.Contains(t, out, `"applied": []`)
+			require.Contains(t, errOut, "the tables are up to date")
+
+			code, out, errOut = postrider(t, "schema", "status", "--database-url", place)
+			require.Equal(t, exitDone, code, errOut)
+			require.NotContains(t, out, "missing")
+		})
+	}
+}
+
+// TestCase_F01_WrongPassword: a server that refuses the password says so without the password,
+// whatever characters it has.
+func TestCase_F01_WrongPassword(t *testing.T) {
+	t.Parallel()
+	for variable := range servers {
+		t.Run(variable, func(t *testing.T) {
+			t.Parallel()
+			u, err := url.Parse(testServer(t, variable))
+			require.NoError(t, err)
+			const password = `wr0ng#G>P@/%7x:`
+			u.User = url.UserPassword("nobody_"+strings.ToLower(rand.Text()[:8]), password)
+			code, out, errOut := postrider(t, "schema", "status", "--database-url", u.String())
+			require.Equal(t, exitPermission, code, errOut)
+			require.Contains(t, errOut, "the server refuses user or password")
+			require.Equal(t, 1, strings.Count(errOut, "\n"), errOut)
+			for _, form := range []string{password, url.UserPassword("", password).String()[1:], "wr0ng"} {
+				require.NotContains(t, out+errOut, form)
+			}
+
+			u.Path = "/no_such_database"
+			u.User = mustParse(t, testServer(t, variable)).User
+			code, _, errOut = postrider(t, "schema", "status", "--database-url", u.String())
+			require.Equal(t, exitNotFound, code, errOut)
+			require.Contains(t, errOut, "the server has no database of that name")
+		})
+	}
+}
+
+func mustParse(t *testing.T, raw string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	return u
+}
+
+// TestSchema_Timeout holds that --timeout ends a wait for a server that says nothing, and is named as
+// the reason.
+func TestSchema_Timeout(t *testing.T) {
+	t.Parallel()
+	var lc net.ListenConfig
+	silent, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	for _, scheme := range []string{"postgres", "mysql", "mariadb"} {
+		code, _, errOut := postrider(t, "schema", "apply", "--timeout", "100ms",
+			"--database-url", scheme+"://app@"+silent.Addr().String()+"/shop")
+		require.Equal(t, exitFailed, code, errOut)
+		require.Equal(t, "postrider: --timeout: not done within 100ms; give it longer or look at what it waits for\n", errOut)
+	}
+}
+
+func TestSchemaError_ExitCodes(t *testing.T) {
+	t.Parallel()
+	for code, err := range map[int]error{
+		exitPermission: fmt.Errorf("apply: %w", &schema.PermissionError{User: "app", Right: "CREATE", On: "schema public", Fix: "GRANT CREATE ON SCHEMA public TO app"}),
+		exitConflict:   fmt.Errorf("apply: %w", &schema.ConflictError{Table: "outbox_events", Missing: []string{"payload"}}),
+		exitFailed:     errors.New("something else\nin two lines"),
+	} {
+		var out bytes.Buffer
+		require.Equal(t, code, report(&out, schemaError(err)))
+		require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
+	}
+}
