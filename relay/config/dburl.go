@@ -24,6 +24,9 @@ func parseDatabaseURL(raw string) (u *url.URL, reason string) {
 		if strings.TrimPrefix(rest, "//") == "" {
 			return nil, "names no file; write sqlite:file.db"
 		}
+		if strings.Contains(rest, ":memory:") {
+			return nil, "is a database in memory, which nobody else can write to; write sqlite:file.db"
+		}
 		return &url.URL{Scheme: scheme, Opaque: rest}, ""
 	case !strings.HasPrefix(rest, "//"):
 		return nil, "lacks the slashes behind the scheme; write " + scheme + "://user@host/name"

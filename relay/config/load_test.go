@@ -95,6 +95,8 @@ func TestLoad_FileProblems(t *testing.T) {
 		"create_topics out of range": {"relay:\n  create_topics: {partitions: -2, replication_factor: -1}\n", "f.yaml:2:31: relay.create_topics.partitions: -2 is out of range; write 1 to 10000, or -1 for the broker's default"},
 		"address without port":       {"http: {listen: localhost}\n", `f.yaml:1:16: http.listen: "localhost" is not an address; write host:port, for example 127.0.0.1:8080 or :8080`},
 		"scheme of another database": {"database: {url: 'oracle://x'}\n", "f.yaml:1:17: database.url: has a scheme that is not known; use postgres, mysql, mariadb or sqlite"},
+		"database in memory":         {"database: {url: 'sqlite::memory:'}\n", "f.yaml:1:17: database.url: is a database in memory, which nobody else can write to; write sqlite:file.db"},
+		"SQLite without file":        {"database: {url: 'sqlite://'}\n", "f.yaml:1:17: database.url: names no file; write sqlite:file.db"},
 		"key=value string":           {"database: {url: 'host=a password=b'}\n", "f.yaml:1:17: database.url: is not a URL; write postgres://user@host:5432/name, mysql://, mariadb:// or sqlite:file.db"},
 		"password without user":      {"database: {url: 'postgres://h/db', password: x}\n", "f.yaml:1:46: database.password: has no user; set database.user, or put the user into database.url"},
 		"user for SQLite":            {"database: {url: 'sqlite:a.db', user: x}\n", "f.yaml:1:38: database.user: SQLite has no users; leave it out"},

@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/url"
 	"os"
@@ -69,7 +67,15 @@ func openDatabase(d outbox.Dialect, raw string, mode fileMode) (*sql.DB, error) 
 	case outbox.SQLite:
 		return openSQLite(raw, mode)
 	default:
-		return openMySQL(raw)
+		cfg, err := mysqlConfig(raw)
+		if err != nil {
+			return nil, err
+		}
+		connector, err := mysql.NewConnector(cfg)
+		if err != nil {
+			return nil, unusable("MySQL", "its options")
+		}
+		return sql.OpenDB(connector), nil
 	}
 }
 
@@ -93,28 +99,6 @@ func openSQLite(raw string, mode fileMode) (*sql.DB, error) {
 	file := url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath()}
 	file.RawQuery = url.Values{"mode": {string(mode)}, "_pragma": {"busy_timeout(10000)"}}.Encode()
 	return sql.Open("sqlite", file.String())
-}
-
-func openMySQL(raw string) (*sql.DB, error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return nil, unusable("MySQL", "user, password, host and port")
-	}
-	cfg := mysql.NewConfig()
-	cfg.User = u.User.Username()
-	cfg.Passwd, _ = u.User.Password()
-	cfg.Net, cfg.Addr, cfg.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
-	if u.Port() == "" {
-		cfg.Addr = net.JoinHostPort(u.Hostname(), "3306")
-	}
-	cfg.Timeout = connectTimeout
-	cfg.Logger = log.New(io.Discard, "", 0)
-	cfg.TLSConfig = u.Query().Get("tls")
-	connector, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, unusable("MySQL", "its options")
-	}
-	return sql.OpenDB(connector), nil
 }
 
 func unusable(server, look string) error {

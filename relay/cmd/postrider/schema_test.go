@@ -171,3 +171,31 @@ func TestSchemaError_ExitCodes(t *testing.T) {
 		require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	}
 }
+
+func TestMySQLConfig(t *testing.T) {
+	t.Parallel()
+	cfg, err := mysqlConfig("mariadb://app:p%23w@db/shop")
+	require.NoError(t, err)
+	require.Equal(t, []string{"app", "p#w", "db:3306", "shop", "preferred"}, []string{cfg.User, cfg.Passwd, cfg.Addr, cfg.DBName, cfg.TLSConfig})
+
+	cfg, err = mysqlConfig("mysql://app@/shop?socket=/run/mysqld.sock&connect_timeout=2s&tls=false")
+	require.NoError(t, err)
+	require.Equal(t, "unix", cfg.Net)
+	require.Equal(t, "/run/mysqld.sock", cfg.Addr)
+	require.Equal(t, "2s", cfg.Timeout.String())
+	require.Equal(t, "false", cfg.TLSConfig)
+
+	cfg, err = mysqlConfig("mysql://app@db:3307/shop?tls_server_name=db.internal")
+	require.NoError(t, err)
+	require.Equal(t, "db.internal", cfg.TLS.ServerName)
+	require.False(t, cfg.TLS.InsecureSkipVerify, "files and names ask for verification")
+
+	for _, raw := range []string{
+		"mysql://app:hunter2@db", "mysql://db/shop?x=hunter2", "mysql://app:hunter2@db/shop?tls=maybe", "mysql://app:hunter2@db/shop?tls=false&tls_ca=x",
+		"mysql://app:hunter2@db/shop?tls_ca=/none", "mysql://app:hunter2@db/shop?tls_cert=/none", "mysql://app:hunter2@db/shop?connect_timeout=2",
+	} {
+		_, err := mysqlConfig(raw)
+		require.ErrorContains(t, err, "database.url: cannot be used for MySQL; check", raw)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
