@@ -25,7 +25,7 @@ func TestCommands(t *testing.T) {
 		require.True(t, strings.HasPrefix(cmd.Example, "  "), name)
 		if cmd.Name() != "help" {
 			require.True(t, cmd.Runnable(), name)
-			require.NotNil(t, cmd.Args, "%s checks its arguments with args()", name)
+			require.True(t, cmd.Args != nil || strings.Contains(cmd.Use, "…"), "%s checks its arguments with args(), or takes any number", name)
 		}
 		for _, sub := range cmd.Commands() {
 			walk(sub)
