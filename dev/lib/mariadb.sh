@@ -27,7 +27,7 @@ mariadb_exec() {
     exec setsid mariadbd --no-defaults --user=mysql --datadir="$PWD" \
         --init-file="$PWD/postrider-init.sql" --bind-address=127.0.0.1 --port="$(mariadb_port)" \
         --socket=mariadbd.sock --pid-file=mariadbd.pid --max-connections=300 \
-        --server-id=1 --log-bin=binlog --binlog-format=ROW
+        --server-id=1 --log-bin=binlog --binlog-format=ROW "${BINLOG_KEPT[@]}"
 }
 
 mariadb_answers() {

@@ -2,6 +2,10 @@
 #
 # mysql: MySQL out of the Debian tree.
 
+# Test runs write much of it, and nobody reads it a day later; MariaDB would keep it for ever.
+# shellcheck disable=SC2034  # read by mariadb.sh too
+BINLOG_KEPT=(--binlog-expire-logs-seconds=86400)
+
 mysql_install() {
     apt_install debootstrap
     newest_tree_install
@@ -29,7 +33,8 @@ mysql_exec() {
     in_newest_tree "$PWD" setsid mysqld --no-defaults --user=mysql --datadir=/srv \
         --init-file=/srv/postrider-init.sql --bind-address=127.0.0.1 --port="$(mysql_port)" \
         --socket=/srv/mysqld.sock --pid-file=/srv/mysqld.pid --mysqlx=OFF --max-connections=300 \
-        --server-id=1 --log-bin=binlog --gtid-mode=ON --enforce-gtid-consistency=ON
+        --server-id=1 --log-bin=binlog --gtid-mode=ON --enforce-gtid-consistency=ON \
+        "${BINLOG_KEPT[@]}"
 }
 
 mysql_answers() {
