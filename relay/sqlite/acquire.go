@@ -19,9 +19,8 @@ import (
 const standbyEvery = 250 * time.Millisecond
 
 // Acquire takes the owner's lock of the table: the write lock of a small database beside the file,
-// which the operating system gives back however the process ends. It is per table, since two relays
-// of any names on one table would send everything twice. The ownership cannot be lost while the
-// process lives: lost is never closed.
+// which the operating system gives back however the process ends. The ownership cannot be lost while
+// the process lives: lost is never closed.
 func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-chan struct{}, error) {
 	lost := make(chan struct{})
 	if s.layout.claim == relay.ClaimRows {
@@ -86,14 +85,14 @@ func holder(ctx context.Context, db *sql.DB) string {
 	return name
 }
 
-// lockPath is one file a table.
+// lockPath is one file an outbox and table.
 func (s *Store) lockPath() string {
 	name := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '.' {
 			return r
 		}
 		return '-'
-	}, strings.ToLower(s.layout.catalog.name))
+	}, strings.ToLower(s.layout.catalog.name+"."+s.name))
 	return s.loc.path + "-" + name + ".relay"
 }
 

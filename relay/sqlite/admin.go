@@ -39,7 +39,7 @@ func (s *Store) Counts(ctx context.Context, bound int) (relay.Counts, error) {
 		{&c.Failed, "rowid", l.failedWhere()}, {&c.Dead, "rowid", dead},
 		{&c.BlockedKeys, "DISTINCT " + l.key, "(" + l.blockingWhere() + ") AND " + l.key + " IS NOT NULL"},
 	} {
-		n, err := s.numbers(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT %s FROM %s WHERE %s LIMIT %d)", count.what, l.table, count.where, bound+1))
+		n, err := numbers(ctx, s.read, fmt.Sprintf("SELECT count(*) FROM (SELECT %s FROM %s WHERE %s LIMIT %d)", count.what, l.table, count.where, bound+1))
 		if err != nil {
 			return c, fmt.Errorf("count events: %w", err)
 		}
@@ -68,7 +68,7 @@ func (s *Store) oldest(ctx context.Context, c *relay.Counts, wheres []string) er
 		return nil
 	}
 	for _, where := range wheres {
-		ages, err := s.numbers(ctx, fmt.Sprintf("SELECT coalesce(%s - %s, 0) FROM %s WHERE %s ORDER BY rowid LIMIT 1",
+		ages, err := numbers(ctx, s.read, fmt.Sprintf("SELECT coalesce(%s - %s, 0) FROM %s WHERE %s ORDER BY rowid LIMIT 1",
 			now, columnMillis(col(l.cols.CreatedAt)), l.table, where))
 		if err != nil {
 			return fmt.Errorf("look for the oldest event: %w", err)
@@ -209,8 +209,8 @@ func (s *Store) rows(ctx context.Context, withPayload bool, where string, args [
 		row := relay.EventRow{
 			Event: r.event(l), Status: r.status.String, LastError: lastError.String,
 			NextRetryAt: moment(next), UpdatedAt: moment(updated), SentAt: moment(sent),
-			Discarded: strings.HasPrefix(lastError.String, "discarded:"),
 		}
+		row.Discarded = row.State == relay.StateDead && strings.HasPrefix(lastError.String, "discarded:")
 		if row.State == relay.StateDead {
 			row.NextRetryAt = time.Time{} // it has no next attempt, whatever keeps it in the index
 		}
@@ -254,7 +254,7 @@ func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryR
 		return s.change(ctx, f, l.deadWhere(), nil, dryRun)
 	}
 	old := col(l.cols.LastError)
-	note := lit("discarded: " + reason)
+	note := lit("discarded: " + errorText(reason))
 	sets := []string{fmt.Sprintf("%[1]s = CASE coalesce(%[1]s, '') WHEN '' THEN %[2]s ELSE %[2]s || ': ' || %[1]s END", old, note)}
 	return s.change(ctx, f, l.deadWhere(), l.touched(sets), dryRun)
 }
@@ -311,7 +311,7 @@ func (s *Store) countWhere(ctx context.Context, f relay.Filter, state string, li
 	if limit > 0 {
 		where += fmt.Sprintf(" LIMIT %d", limit)
 	}
-	n, err := s.numbers(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s WHERE %s)", s.layout.table, where), args...)
+	n, err := numbers(ctx, s.read, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s WHERE %s)", s.layout.table, where), args...)
 	if err != nil {
 		return 0, fmt.Errorf("count events: %w", err)
 	}

@@ -12,6 +12,9 @@ import (
 
 // checkMode refuses combinations that could lose track of an event.
 func (l *layout) checkMode() error {
+	if c, ok := l.catalog.column(l.cols.NextRetryAt); ok {
+		l.nullNRA = !c.notNull
+	}
 	if l.cols.Status == "" {
 		if !l.delete {
 			return usage("outbox.columns.status", "the table has no status column, so a sent row cannot be told from a new one",
@@ -20,15 +23,12 @@ func (l *layout) checkMode() error {
 		if l.claim == relay.ClaimRows {
 			return usage("relay.claim", "rows needs a status column to write SENDING to", "use claim: lanes")
 		}
-		l.notices = append(l.notices, "the table has no status column: failed and dead events are remembered only while the relay runs")
+		l.notices = append(l.notices, "the table has no status column: what a row cannot say of failed and dead events is remembered only while the relay runs")
 		return nil
 	}
 	if l.cols.NextRetryAt == "" {
 		return usage("outbox.columns.next_retry_at", "the table has a status but no time for the next attempt",
 			"add a column, for example: ALTER TABLE "+l.table+" ADD COLUMN next_retry_at TEXT")
-	}
-	if c, _ := l.catalog.column(l.cols.NextRetryAt); !c.notNull {
-		l.nullNRA = true
 	}
 	if l.cols.RetryCount == "" {
 		return usage("outbox.columns.retry_count", "the table has a status but no count of attempts",

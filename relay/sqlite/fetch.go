@@ -52,13 +52,13 @@ func (s *Store) fetch(ctx context.Context, tx *sql.Tx, p *picker, f relay.Fetch)
 		return relay.Fetched{}, nil
 	}
 	got := relay.Fetched{More: p.full}
-	cut, err := s.load(ctx, tx, p.ids, f.MaxBytes, &got)
+	cut, err := s.load(ctx, tx, p, p.ids, f.MaxBytes, &got)
 	if err != nil {
 		return relay.Fetched{}, err
 	}
 	if cut != 0 && cut == s.cut && p.first(cut) {
 		// Smaller rows that are due again and again must not keep a big one away: it comes alone now.
-		if _, err := s.load(ctx, tx, []int64{cut}, 0, &got); err != nil {
+		if _, err := s.load(ctx, tx, p, []int64{cut}, 0, &got); err != nil {
 			return relay.Fetched{}, err
 		}
 	}
@@ -123,18 +123,21 @@ const (
 	isBlocked
 )
 
-func (p *picker) look(id int64, key sql.NullString) verdict {
+// look judges a row. failed says that it was tried before: the head of a blocked key comes only as a
+// failed row whose time has come.
+func (p *picker) look(id int64, key sql.NullString, failed bool) verdict {
 	if _, busy := p.busy[id]; busy {
 		return isBusy
 	}
-	if r, held := p.parked[id]; held && (r.dead || p.now.Before(r.due)) {
+	r := p.parked[id]
+	if r.dead || p.now.Before(r.due) {
 		return isBusy
 	}
 	head, shut := int64(0), false
 	if key.Valid {
 		head, shut = p.heads[key.String]
 	}
-	if shut && head != id || p.headsOnly && !shut {
+	if shut && (head != id || !failed && r.attempts == 0) || p.headsOnly && !shut {
 		return isBlocked
 	}
 	return take
@@ -183,11 +186,11 @@ func (s *Store) pickHeads(ctx context.Context, tx *sql.Tx, p *picker) error {
 	for _, id := range p.heads {
 		heads = append(heads, id)
 	}
-	where := "(" + s.layout.freshWhere() + ")"
+	among := "rowid IN (" + list(heads) + ") AND "
 	if retry := s.layout.retryWhere(); retry != "" {
-		where += " OR (" + retry + ")"
+		return s.scan(ctx, tx, s.layout.table, among+retry, p, nil)
 	}
-	return s.scan(ctx, tx, s.layout.table, "rowid IN ("+list(heads)+") AND ("+where+")", p, nil)
+	return s.scan(ctx, tx, s.layout.table, among+s.layout.freshWhere(), p, func() bool { return true })
 }
 
 // scan walks rows in order until the limit is full. Each scan takes up to the limit, since the lowest
@@ -200,7 +203,7 @@ func (s *Store) scan(ctx context.Context, tx *sql.Tx, from, where string, p *pic
 			where += fmt.Sprintf(" AND rowid > %d", start)
 		}
 	}
-	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s FROM %s WHERE %s ORDER BY rowid", s.layout.key, from, where))
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, %s FROM %s WHERE %s ORDER BY rowid", s.layout.key, s.layout.retries(), from, where))
 	if err != nil {
 		return err
 	}
@@ -209,10 +212,11 @@ func (s *Store) scan(ctx context.Context, tx *sql.Tx, from, where string, p *pic
 	for rows.Next() {
 		var id int64
 		var key sql.NullString
-		if err := rows.Scan(&id, &key); err != nil {
+		var retries int
+		if err := rows.Scan(&id, &key, &retries); err != nil {
 			return err
 		}
-		v := p.look(id, key)
+		v := p.look(id, key, reopened == nil || retries > 0 && s.layout.sameWord())
 		if prefix = prefix && v == isBlocked; prefix {
 			passed, last = passed+1, id
 		}
@@ -239,7 +243,7 @@ func list(ids []int64) string {
 
 // load reads the rows whole, in order, until maxBytes is reached; at least one. cut is the first row
 // that was left out for its size, else 0.
-func (s *Store) load(ctx context.Context, tx *sql.Tx, ids []int64, maxBytes int64, got *relay.Fetched) (cut int64, err error) {
+func (s *Store) load(ctx context.Context, tx *sql.Tx, p *picker, ids []int64, maxBytes int64, got *relay.Fetched) (cut int64, err error) {
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE rowid IN (%s) ORDER BY rowid",
 		s.layout.eventColumns(true), s.layout.table, list(ids)))
 	if err != nil {
@@ -254,6 +258,9 @@ func (s *Store) load(ctx context.Context, tx *sql.Tx, ids []int64, maxBytes int6
 			return 0, err
 		}
 		e := r.event(s.layout)
+		if held, ok := p.parked[r.row]; ok {
+			e.State, e.RetryCount = relay.StateFailed, max(e.RetryCount, held.attempts)
+		}
 		bytes += e.Size()
 		if maxBytes > 0 && bytes > maxBytes && len(got.Events) > 0 {
 			return r.row, nil

@@ -17,14 +17,18 @@ func (l *layout) eventColumns(withPayload bool) string {
 	if l.cols.CreatedAt != "" {
 		created = columnMillis(col(l.cols.CreatedAt))
 	}
-	retries := "0"
-	if l.cols.RetryCount != "" {
-		retries = "coalesce(" + col(l.cols.RetryCount) + ", 0)"
-	}
 	return strings.Join([]string{
 		"rowid", l.eventID, text(l.cols.AggregateType), text(l.cols.AggregateID), text(l.cols.EventType), text(l.cols.Topic),
-		l.key, body, text(l.cols.Headers), text(l.cols.Status), retries, created, now,
+		l.key, body, text(l.cols.Headers), text(l.cols.Status), l.retries(), created, now,
 	}, ", ")
+}
+
+// retries counts attempts, 0 where the table does not.
+func (l *layout) retries() string {
+	if l.cols.RetryCount == "" {
+		return "0"
+	}
+	return "coalesce(" + col(l.cols.RetryCount) + ", 0)"
 }
 
 // eventRow is one row as it comes, reused from row to row.
@@ -67,6 +71,8 @@ func (r *eventRow) event(l *layout) relay.Event {
 // state puts the table's word into the relay's. A word that it does not know comes back as it is.
 func (l *layout) state(word string, retries int) relay.State {
 	switch {
+	case l.cols.Status == "" && retries > 0:
+		return relay.StateFailed
 	case l.cols.Status == "":
 		return relay.StateNew
 	case word == l.states.New && l.sameWord() && retries > 0:

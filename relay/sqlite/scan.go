@@ -35,13 +35,18 @@ func (l *layout) due() string {
 // sameWord says that a failed row goes back to the word of new ones, with a time.
 func (l *layout) sameWord() bool { return l.states.Failed == l.states.New }
 
-// freshWhere are the rows that were never tried or were handed back, and, where failed rows have the
-// same word, those too.
+// timed says that failed rows have the word of new ones, and a time that new rows do not have.
+func (l *layout) timed() bool {
+	return l.nullNRA && (l.sameWord() || l.cols.Status == "")
+}
+
+// freshWhere are the rows that were never tried or were handed back, and, where failed rows cannot be
+// told from those, failed ones that are due.
 func (l *layout) freshWhere() string {
 	switch {
-	case l.cols.Status == "" || l.cols.NextRetryAt == "":
+	case l.cols.NextRetryAt == "":
 		return l.status(l.states.New)
-	case l.sameWord() && l.nullNRA:
+	case l.timed():
 		return l.status(l.states.New) + " AND " + col(l.cols.NextRetryAt) + " IS NULL"
 	default:
 		return l.status(l.states.New) + " AND (" + col(l.cols.NextRetryAt) + " IS NULL OR " + l.due() + ")"
@@ -51,11 +56,11 @@ func (l *layout) freshWhere() string {
 // retryWhere are the rows whose next attempt is due, "" when freshWhere has them all.
 func (l *layout) retryWhere() string {
 	switch {
-	case l.cols.Status == "" || l.cols.NextRetryAt == "":
+	case l.cols.NextRetryAt == "":
 		return ""
-	case l.sameWord() && l.nullNRA:
+	case l.timed():
 		return l.status(l.states.New) + " AND " + col(l.cols.NextRetryAt) + " IS NOT NULL AND " + l.due()
-	case l.sameWord():
+	case l.sameWord() || l.cols.Status == "":
 		return ""
 	default:
 		return l.status(l.states.Failed) + " AND " + col(l.cols.NextRetryAt) + " IS NOT NULL AND " + l.due()
@@ -65,11 +70,11 @@ func (l *layout) retryWhere() string {
 // failedWhere are the rows that count as FAILED, due or not.
 func (l *layout) failedWhere() string {
 	switch {
-	case l.cols.Status == "":
+	case l.cols.Status == "" && !l.timed():
 		return "0"
-	case !l.sameWord():
+	case l.cols.Status != "" && !l.sameWord():
 		return l.status(l.states.Failed)
-	case l.nullNRA:
+	case l.timed():
 		return l.status(l.states.New) + " AND " + col(l.cols.NextRetryAt) + " IS NOT NULL"
 	default:
 		return fmt.Sprintf("%s AND (%s > 0 OR NOT %s)", l.status(l.states.New), col(l.cols.RetryCount), l.due())

@@ -53,7 +53,7 @@ type marking struct {
 // marks sorts outcomes by statement. An unclaimed row that goes back unsent needs none: it is as it was.
 func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 	l := s.layout
-	var update, remove []relay.Outcome
+	var update, remove, check []relay.Outcome
 	for _, o := range outs {
 		if _, err := rowid(o.Row); err != nil {
 			return nil, err
@@ -64,6 +64,8 @@ func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 		case o.State == relay.StateNew && o.Claim == "" && o.From != relay.StateFailed:
 		case len(l.sets()) > 0:
 			update = append(update, o)
+		default: // nothing can be written; is the row there?
+			check = append(check, o)
 		}
 	}
 	var marks []marking
@@ -72,6 +74,9 @@ func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 	}
 	if len(remove) > 0 {
 		marks = append(marks, marking{l.deleteSQL(), remove})
+	}
+	if len(check) > 0 {
+		marks = append(marks, marking{l.checkSQL(), check})
 	}
 	return marks, nil
 }
@@ -105,14 +110,25 @@ func (l *layout) encode(outs []relay.Outcome) (string, error) {
 			row[markKind] = "S"
 			row[markTopic], row[markPartition], row[markOffset] = o.Receipt.Topic, o.Receipt.Partition, o.Receipt.Offset
 		case relay.StateFailed:
-			row[markKind], row[markDelay], row[markError] = "F", l.delay(o.RetryAfter), o.LastError
+			row[markKind], row[markDelay], row[markError] = "F", l.delay(o.RetryAfter), errorText(o.LastError)
 		case relay.StateDead:
-			row[markKind], row[markError] = "D", o.LastError
+			row[markKind], row[markError] = "D", errorText(o.LastError)
 		}
 		rows[i] = row
 	}
 	text, err := json.Marshal(rows)
 	return string(text), err
+}
+
+// errorMax bounds last_error, in bytes.
+const errorMax = 60_000
+
+// errorText keeps what every reader of the column can take: valid text without NUL, of bounded length.
+func errorText(s string) string {
+	if len(s) > errorMax {
+		s = s[:errorMax]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\x00", "")
 }
 
 // delay is a modifier of SQLite's time functions. A column of whole seconds is rounded up: never early.
@@ -131,8 +147,13 @@ func (l *layout) markWhere() string {
 	if l.cols.Status != "" {
 		where = append(where, "t."+col(l.cols.Status)+" = "+given(markFrom))
 	}
-	if l.claim == relay.ClaimRows {
+	switch {
+	case l.claim == relay.ClaimRows:
 		where = append(where, fmt.Sprintf("CAST(t.%s AS TEXT) = %s", col(l.claimColumn()), given(markClaim)))
+	case l.cols.NextRetryAt != "":
+		// A row was due when it was read. One that says FAILED already, and was FAILED then, is told by
+		// its new time.
+		where = append(where, fmt.Sprintf("(%s IS NULL OR %s)", col(l.cols.NextRetryAt), l.due()))
 	}
 	if l.guarded {
 		event := l.cols.EventID
@@ -167,7 +188,13 @@ func (l *layout) sets() []string {
 		set(l.cols.NextRetryAt, "CASE %s WHEN 'F' THEN %s WHEN 'D' THEN %s ELSE %s END", kind,
 			l.clocks[l.cols.NextRetryAt].at("'now'", given(markDelay)), dead, rest)
 	}
-	set(l.cols.LastError, "coalesce(%s, %s)", given(markError), col(l.cols.LastError))
+	if c, ok := l.catalog.column(l.cols.LastError); ok {
+		none := "NULL"
+		if c.notNull {
+			none = "''"
+		}
+		set(c.name, "CASE %s WHEN 'S' THEN %s ELSE coalesce(%s, %s) END", kind, none, given(markError), col(c.name))
+	}
 	set(l.cols.UpdatedAt, "%s", at(l.cols.UpdatedAt))
 	set(l.cols.SentAt, "CASE %s WHEN 'S' THEN %s ELSE %s END", kind, at(l.cols.SentAt), col(l.cols.SentAt))
 	set(l.cols.KafkaTopic, "coalesce(%s, %s)", given(markTopic), col(l.cols.KafkaTopic))
@@ -183,8 +210,12 @@ func (l *layout) updateSQL() string {
 
 // deleteSQL names the rows by a list first, so that the rows are found by their number.
 func (l *layout) deleteSQL() string {
-	return fmt.Sprintf(`DELETE FROM %[1]s WHERE rowid IN (SELECT t.rowid FROM json_each(?) d CROSS JOIN %[1]s AS t WHERE %[2]s) RETURNING rowid`,
-		l.table, l.markWhere())
+	return fmt.Sprintf(`DELETE FROM %[1]s WHERE rowid IN (%[2]s) RETURNING rowid`, l.table, l.checkSQL())
+}
+
+// checkSQL names the rows that are as they were read.
+func (l *layout) checkSQL() string {
+	return fmt.Sprintf("SELECT t.rowid FROM json_each(?) d CROSS JOIN %s AS t WHERE %s", l.table, l.markWhere())
 }
 
 // mark runs one statement and returns the rows that it did not find as they were read.
@@ -221,50 +252,33 @@ func (s *Store) mark(ctx context.Context, tx *sql.Tx, m marking) ([]relay.RowID,
 	return s.lost(ctx, tx, missed)
 }
 
-// lost sorts out rows that already say what the outcome says: the same call was made before and its
-// answer did not arrive.
+// lost sorts out rows that are SENT as the outcome says: the same call was made before and its answer
+// did not arrive. With claims it is another relay's mark.
 func (s *Store) lost(ctx context.Context, tx *sql.Tx, missed []relay.Outcome) ([]relay.RowID, error) {
+	l := s.layout
+	var ids []int64
+	for _, o := range missed {
+		if n, err := rowid(o.Row); err == nil && o.State == relay.StateSent && l.claim != relay.ClaimRows {
+			ids = append(ids, n)
+		}
+	}
+	query := fmt.Sprintf("SELECT rowid FROM %s WHERE rowid IN (%s)", l.table, list(ids))
+	if !l.delete {
+		query += " AND " + l.status(l.states.Sent)
+	}
+	found, err := numbers(ctx, tx, query)
+	if err != nil {
+		return nil, err
+	}
 	var lost []relay.RowID
 	for _, o := range missed {
-		same, err := s.alreadySent(ctx, tx, o)
-		if err != nil {
-			return nil, err
+		n, _ := rowid(o.Row)
+		if slices.Contains(ids, n) && slices.Contains(found, n) != l.delete {
+			continue // sent, or gone where sent rows are deleted
 		}
-		if !same {
-			lost = append(lost, o.Row)
-		}
+		lost = append(lost, o.Row)
 	}
 	return lost, nil
-}
-
-// alreadySent compares the receipt. Without claims nobody else marks rows, so SENT alone will do where
-// the table keeps no receipt; with them it is another relay's mark.
-func (s *Store) alreadySent(ctx context.Context, tx *sql.Tx, o relay.Outcome) (bool, error) {
-	l := s.layout
-	if o.State != relay.StateSent || l.delete {
-		return o.State == relay.StateSent && l.claim != relay.ClaimRows, nil
-	}
-	receipts := l.cols.KafkaTopic != "" && l.cols.KafkaPartition != "" && l.cols.KafkaOffset != ""
-	if !receipts && l.claim == relay.ClaimRows {
-		return false, nil
-	}
-	query := fmt.Sprintf("SELECT 1 FROM %s WHERE rowid = ? AND %s", l.table, l.status(l.states.Sent))
-	n, _ := rowid(o.Row)
-	args := []any{n}
-	if receipts {
-		query += fmt.Sprintf(" AND %s = ? AND %s = ? AND %s = ?", col(l.cols.KafkaTopic), col(l.cols.KafkaPartition), col(l.cols.KafkaOffset))
-		args = append(args, o.Receipt.Topic, o.Receipt.Partition, o.Receipt.Offset)
-	}
-	var one []int
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return false, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		one = append(one, 1)
-	}
-	return len(one) > 0, rows.Err()
 }
 
 // park remembers what a table without a status column cannot say.
@@ -276,14 +290,22 @@ func (s *Store) park(outs []relay.Outcome) {
 	defer s.mu.Unlock()
 	for _, o := range outs {
 		n, _ := rowid(o.Row)
-		switch o.State {
-		case relay.StateFailed:
-			s.parked[n] = parked{due: time.Now().Add(o.RetryAfter)}
-		case relay.StateDead:
-			s.parked[n] = parked{dead: true}
-		default:
-			delete(s.parked, n)
+		r := s.parked[n]
+		if o.Attempt {
+			r.attempts++
 		}
+		switch o.State {
+		case relay.StateSent:
+			delete(s.parked, n)
+			continue
+		case relay.StateDead:
+			r.dead = true
+		case relay.StateFailed:
+			if s.layout.cols.NextRetryAt == "" {
+				r.due = time.Now().Add(o.RetryAfter)
+			}
+		}
+		s.parked[n] = r
 	}
 }
 
@@ -315,7 +337,7 @@ func (s *Store) StillBlocking(ctx context.Context, rows []relay.RowID) ([]relay.
 	if l.cols.Status == "" {
 		where = "1"
 	}
-	still, err := s.numbers(ctx, fmt.Sprintf("SELECT rowid FROM %s WHERE rowid IN (%s) AND %s", l.table, list(ids), where))
+	still, err := numbers(ctx, s.read, fmt.Sprintf("SELECT rowid FROM %s WHERE rowid IN (%s) AND %s", l.table, list(ids), where))
 	if err != nil {
 		return nil, fmt.Errorf("look at blocked rows: %w", err)
 	}
@@ -390,9 +412,14 @@ func (s *Store) doubts(ctx context.Context, state relay.State, where string, lim
 	return rows.Err()
 }
 
+// querier is what a query runs on.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
 // numbers runs a query of one number a row.
-func (s *Store) numbers(ctx context.Context, query string, args ...any) ([]int64, error) {
-	rows, err := s.read.QueryContext(ctx, query, args...)
+func numbers(ctx context.Context, q querier, query string, args ...any) ([]int64, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -41,10 +41,12 @@ type Store struct {
 	parked map[int64]parked
 }
 
-// parked is a row of a table without a status column that failed or was given up.
+// parked is what a row of a table without a status column cannot say: that it was given up, and where
+// the table lacks those columns too, how often it was tried and when the next attempt is due.
 type parked struct {
-	dead bool
-	due  time.Time
+	dead     bool
+	due      time.Time
+	attempts int
 }
 
 // Open opens the file and checks the table. It makes no file and no table; it switches the file to
@@ -91,8 +93,8 @@ func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
 	}
 	s.read.SetMaxOpenConns(4)
 	s.read.SetMaxIdleConns(2)
-	var mode string
-	if err := s.write.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
+	mode, err := s.switchToWAL(ctx)
+	if err != nil {
 		return fmt.Errorf("switch to write-ahead logging: %w", err)
 	}
 	if s.layout, err = newLayout(ctx, s.read, o); err != nil {
@@ -102,6 +104,19 @@ func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
 		s.layout.notices = append(s.layout.notices, "the file stays in journal mode "+mode+": readers and writers block each other")
 	}
 	return s.tryWrite(ctx)
+}
+
+// switchToWAL needs the file for itself for a moment, for which SQLite does not wait by itself.
+func (s *Store) switchToWAL(ctx context.Context) (mode string, err error) {
+	for began := time.Now(); ; {
+		err = s.write.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
+		if !isBusyErr(err) || time.Since(began) > s.loc.busyTimeout {
+			return mode, err
+		}
+		if sleep(ctx, 5*time.Millisecond) != nil {
+			return mode, err
+		}
+	}
 }
 
 // tryWrite starts a transaction and gives it up, so that a file that cannot be written is found now.
