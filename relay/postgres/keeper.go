@@ -1,0 +1,304 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// Rates of what goes on beside the reading.
+const (
+	keepEvery  = time.Second     // one step of the keeper
+	saveEvery  = 5 * time.Second // writing of the low end
+	sweepRows  = 5_000           // rows that one step of the sweep looks at by primary key
+	sweepPause = time.Minute     // between two sweeps of the whole table
+	sweepFinds = 1_000           // rows that one step of the sweep brings
+)
+
+// keeper does what must not be in the way of reading: it writes down where a later relay begins, and it
+// sweeps for rows that the cursor missed.
+type keeper struct {
+	store   *Store
+	saves   bool // the cursor table is there and may be written
+	notices []string
+
+	saved   int64
+	savedAt time.Time
+	sweep   pace
+	at      int64 // the sweep has come down to here; 0: at the top
+	resting time.Time
+	last    int64 // of the sequence
+
+	stopOnce sync.Once
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+func newKeeper(s *Store) *keeper { return &keeper{store: s, sweep: pace{every: keepEvery}} }
+
+const cursorTable = "outbox_cursor"
+
+// cursorTableName is the cursor's table, beside the outbox.
+func (k *keeper) cursorTableName() string {
+	return quote(k.store.layout.catalog.schema) + "." + quote(cursorTable)
+}
+
+// start places the cursor: everything up to it is settled, or belongs to one of the transactions that are
+// named.
+func (k *keeper) start(ctx context.Context) (cursor int64, early []string, err error) {
+	l := k.store.layout
+	switch {
+	case l.own:
+		cursor, err = k.savedCursor(ctx)
+		return cursor, nil, err
+	case l.statusIndex:
+		return k.lowestNew(ctx)
+	}
+	return 0, nil, nil // reading forward past what is done is cheaper than a scan of the whole
+}
+
+// savedCursor is where the last relay of this name was. What it did not know of came later, with higher ids.
+func (k *keeper) savedCursor(ctx context.Context) (int64, error) {
+	var usable bool
+	err := k.store.query(ctx, `SELECT coalesce(has_table_privilege(to_regclass($1::text), 'SELECT'), false)
+			AND coalesce(has_table_privilege(to_regclass($1::text), 'INSERT'), false)
+			AND coalesce(has_table_privilege(to_regclass($1::text), 'UPDATE'), false)`, []any{k.cursorTableName()}, &usable)
+	if err != nil {
+		return 0, fmt.Errorf("look for the cursor: %w", err)
+	}
+	if !usable {
+		return 0, nil
+	}
+	k.saves = true
+	var low int64
+	err = k.store.query(ctx, fmt.Sprintf("SELECT coalesce(max(low_id), 0) FROM %s WHERE name = $1::text", k.cursorTableName()), []any{k.name()}, &low)
+	if err != nil {
+		return 0, fmt.Errorf("read the cursor: %w", err)
+	}
+	last, err := k.lastValue(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if last != nil && low > *last+1 { // the table was emptied and counts from the beginning again
+		return 0, nil
+	}
+	k.saved = low
+	return max(low-1, 0), nil
+}
+
+// lastValue is the last id that the sequence handed out, nil when it may not be read or there is none.
+func (k *keeper) lastValue(ctx context.Context) (last *int64, err error) {
+	s := k.store.layout.catalog.sequence
+	if s == nil {
+		return nil, nil
+	}
+	err = k.store.query(ctx, `SELECT CASE WHEN has_sequence_privilege($1::oid, 'SELECT') OR has_sequence_privilege($1::oid, 'USAGE')
+		THEN pg_sequence_last_value($1::oid) END`, []any{s.oid}, &last)
+	if err != nil {
+		return nil, fmt.Errorf("read the sequence: %w", err)
+	}
+	return last, nil
+}
+
+// name is the cursor's name: one for each outbox name on each table.
+func (k *keeper) name() string {
+	name := k.store.options.Name
+	if t := k.store.layout.catalog.table; t != "outbox_events" {
+		name += "@" + t
+	}
+	return clip(name, 255)
+}
+
+// lowestNew asks the index of a table that is not ours for the first new row. Ids drawn later are above the
+// last one that is there, and ids drawn earlier belong to the transactions that are still open.
+func (k *keeper) lowestNew(ctx context.Context) (cursor int64, early []string, err error) {
+	l := k.store.layout
+	id := l.col(l.cols.ID, "int8")
+	var last, low *int64
+	if err := k.store.query(ctx, fmt.Sprintf("SELECT max(%s)::int8 FROM %s t", id, l.table), nil, &last); err != nil {
+		return 0, nil, fmt.Errorf("look for the last event: %w", err)
+	}
+	if last == nil {
+		return 0, nil, nil
+	}
+	view := answers{}
+	if err := k.store.db.tx(ctx, k.store.reader.askLocks(&view)); err != nil {
+		return 0, nil, fmt.Errorf("look for open transactions: %w", err)
+	}
+	err = k.store.query(ctx, fmt.Sprintf("SELECT min(x.id)::int8 FROM (SELECT %s AS id FROM %s t WHERE %s OFFSET 0) x", id, l.table, l.isNew()), nil, &low)
+	if err != nil {
+		return 0, nil, fmt.Errorf("look for the first new event: %w", err)
+	}
+	cursor = *last
+	if low != nil {
+		cursor = min(cursor, *low-1)
+	}
+	return cursor, view.locks.names(), nil
+}
+
+// run starts the keeper; stop ends it and waits.
+func (k *keeper) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel, k.done = cancel, make(chan struct{})
+	go func() {
+		defer close(k.done)
+		tick := time.NewTicker(keepEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				k.step(ctx)
+			}
+		}
+	}()
+}
+
+func (k *keeper) stop() {
+	k.stopOnce.Do(func() {
+		if k.cancel == nil {
+			return
+		}
+		k.cancel()
+		<-k.done
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		k.save(ctx)
+	})
+}
+
+// step is bounded work. Its errors are those of a database that does not answer, which the reading reports.
+func (k *keeper) step(ctx context.Context) {
+	if time.Since(k.savedAt) >= saveEvery {
+		k.save(ctx)
+	}
+	if now := time.Now(); k.sweep.due(now) {
+		k.sweepStep(ctx)
+		k.sweep.ran(now, time.Since(now))
+	}
+}
+
+// save writes the low end if it has moved.
+func (k *keeper) save(ctx context.Context) {
+	k.savedAt = time.Now()
+	low := k.store.engine.low()
+	if !k.saves || low == k.saved {
+		return
+	}
+	err := k.store.db.tx(ctx, stmt{sql: fmt.Sprintf(`INSERT INTO %s (name, low_id) VALUES ($1, $2)
+		ON CONFLICT (name) DO UPDATE SET low_id = excluded.low_id, updated_at = clock_timestamp()`, k.cursorTableName()),
+		args: []any{k.name(), low}})
+	if err == nil {
+		k.saved = low
+	}
+}
+
+// sweepStep looks at some rows below the cursor. What it finds twice, with the tracker's knowledge read in
+// between, was missed.
+func (k *keeper) sweepStep(ctx context.Context) {
+	if k.restarted(ctx) {
+		return
+	}
+	found, err := k.candidates(ctx)
+	if err != nil || len(found) == 0 {
+		return
+	}
+	l := k.store.layout
+	id := l.col(l.cols.ID, "int8")
+	again, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s = ANY ($1::int8[]) AND %s AND %s",
+		id, l.key(), l.table, id, l.overdue(), l.itsTime()), idsOf(found))
+	if err == nil {
+		k.store.engine.sweptUp(k.store.engine.unknown(again))
+	}
+}
+
+// overdue is the condition for rows that a scan should have brought: NEW ones, and on the product's own table
+// whatever a person left out of the index of failed rows.
+func (l *layout) overdue() string {
+	if !l.own {
+		return l.isNew()
+	}
+	next := l.col(l.cols.NextRetryAt, "timestamptz")
+	return fmt.Sprintf("(%s IS NULL OR %s = 'infinity') AND %s", next, next, l.open())
+}
+
+// candidates reads one portion: by the index of the status where there is one, else by primary key, from the
+// cursor down, since what was missed lately is likeliest.
+func (k *keeper) candidates(ctx context.Context) ([]record, error) {
+	l, e := k.store.layout, k.store.engine
+	id := l.col(l.cols.ID, "int8")
+	if l.statusIndex {
+		found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s AND %s <= $1::int8 AND %s ORDER BY %s + 0 LIMIT %d",
+			id, l.key(), l.table, l.isNew(), id, l.itsTime(), id, sweepFinds+20_000), e.cursor())
+		found = e.unknown(found)
+		return found[:min(len(found), sweepFinds)], err
+	}
+	if k.at == 0 {
+		if time.Since(k.resting) < sweepPause {
+			return nil, nil
+		}
+		k.at = e.cursor()
+	}
+	var low *int64
+	var n int
+	err := k.store.query(ctx, fmt.Sprintf("SELECT min(x.id), count(*) FROM (SELECT %s::int8 AS id FROM %s t WHERE %s <= $1::int8 ORDER BY %s DESC LIMIT %d) x",
+		id, l.table, id, id, sweepRows), []any{k.at}, &low, &n)
+	if err != nil || low == nil {
+		k.at, k.resting = 0, time.Now()
+		return nil, err
+	}
+	found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s BETWEEN $1::int8 AND $2::int8 AND %s AND %s ORDER BY %s LIMIT %d",
+		id, l.key(), l.table, id, l.overdue(), l.itsTime(), id, sweepRows), *low, k.at)
+	k.at = *low - 1
+	if n < sweepRows {
+		k.at, k.resting = 0, time.Now()
+	}
+	return e.unknown(found), err
+}
+
+// restarted notices that the sequence counts from the beginning again (TRUNCATE … RESTART IDENTITY).
+func (k *keeper) restarted(ctx context.Context) bool {
+	last, err := k.lastValue(ctx)
+	if err != nil || last == nil {
+		return false
+	}
+	before := k.last
+	k.last = *last
+	if *last >= before {
+		return false
+	}
+	k.store.engine.reset(0, nil)
+	k.at = 0
+	return true
+}
+
+func (k *keeper) rows(ctx context.Context, sql string, args ...any) (recs []record, err error) {
+	err = k.store.db.tx(ctx, stmt{sql: sql, args: args, read: func(rows pgx.Rows) error {
+		recs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r record, err error) {
+			r.state = relay.StateNew
+			err = row.Scan(&r.id, &r.key)
+			return r, err
+		})
+		return err
+	}})
+	return recs, err
+}
+
+// query reads one row.
+func (s *Store) query(ctx context.Context, sql string, args []any, into ...any) error {
+	return s.db.tx(ctx, stmt{sql: sql, args: args, read: func(rows pgx.Rows) error {
+		if !rows.Next() {
+			if rows.Err() != nil {
+				return rows.Err()
+			}
+			return pgx.ErrNoRows
+		}
+		return rows.Scan(into...)
+	}})
+}

@@ -1,0 +1,218 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// reader asks the database what the engine wants to know.
+type reader struct {
+	db     *db
+	layout *layout
+	sql    *statements
+	own    *pids
+	types  *pgtype.Map
+	memory *memory // nil where the table keeps states itself
+	clock  *clock
+
+	reclaim, seldom pace
+	// swell is how much larger JSON came out of the server than it is stored, as far as seen: values that
+	// are stored compressed are weighed by it.
+	swell float64
+}
+
+// pace keeps a read that no index serves well to a share of the time.
+type pace struct {
+	every time.Duration
+	next  time.Time
+}
+
+func (p *pace) due(now time.Time) bool { return !now.Before(p.next) }
+
+// ran notes a run; the pause is at least twenty times what it took.
+func (p *pace) ran(now time.Time, took time.Duration) { p.next = now.Add(max(p.every, 20*took)) }
+
+func newReader(d *db, l *layout, own *pids, c *clock) *reader {
+	r := &reader{db: d, layout: l, sql: newStatements(l), own: own, types: pgtype.NewMap(), clock: c, swell: 1}
+	r.reclaim.every = 250 * time.Millisecond
+	if !l.own && !l.statusIndex {
+		r.reclaim.every, r.seldom.every = time.Second, time.Second
+	}
+	if l.cols.Status == "" {
+		r.memory = newMemory()
+	}
+	return r
+}
+
+// read answers a round in one transaction and one exchange with the server.
+func (r *reader) read(ctx context.Context, q round) (answers, error) {
+	a := answers{}
+	var stmts []stmt
+	if q.locksFirst {
+		stmts = append(stmts, r.askLocks(&a))
+	}
+	began := time.Now()
+	if q.due != nil {
+		stmts = append(stmts, stmt{sql: "SELECT clock_timestamp()", read: func(rows pgx.Rows) error {
+			var err error
+			a.now, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[time.Time])
+			a.now = a.now.UTC()
+			r.clock.set(a.now)
+			return err
+		}})
+		stmts = append(stmts, r.askDue(q, &a, began)...)
+	}
+	weighed := int64(float64(q.bytes) / r.swell)
+	if p := q.replay; p != nil {
+		stmts = append(stmts, stmt{sql: r.sql.replay, args: []any{p.from, p.to, q.limit, weighed, p.window, p.keys}, read: func(rows pgx.Rows) (err error) {
+			a.replay, a.replayed, err = r.decoder(q).records(rows)
+			return err
+		}})
+	}
+	if f := q.forward; f != nil {
+		text, args := r.sql.forward, []any{f.after, q.limit, weighed, f.window}
+		if len(f.blocked) > 0 {
+			text, args = r.sql.forwardBlocked, append(args, f.blocked)
+		}
+		stmts = append(stmts, stmt{sql: text, args: args, read: func(rows pgx.Rows) (err error) {
+			a.forward, _, err = r.decoder(q).records(rows)
+			a.forwardEnd = len(a.forward) < f.window
+			return err
+		}})
+	}
+	if len(q.lookup) > 0 {
+		stmts = append(stmts, r.askLookup(q, weighed, &a))
+	}
+	if b := q.below; b != nil {
+		stmts = append(stmts, stmt{sql: r.sql.below, args: []any{b.upTo, b.busy, b.blocked, q.limit}, read: func(rows pgx.Rows) (err error) {
+			a.below, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		}})
+	}
+	if q.locks {
+		stmts = append(stmts, r.askLocks(&a))
+	}
+	if err := r.db.tx(ctx, stmts...); err != nil {
+		return answers{}, fmt.Errorf("read due events: %w", err)
+	}
+	r.weigh(q, a)
+	if r.memory != nil {
+		for _, recs := range [][]record{a.replay, a.forward, a.lookup} {
+			r.memory.apply(recs, time.Now())
+		}
+	}
+	return a, nil
+}
+
+func (r *reader) decoder(q round) *decoder {
+	return &decoder{budget: q.bytes, types: r.types}
+}
+
+// weigh learns from how many rows had to be dropped or could have come.
+func (r *reader) weigh(q round, a answers) {
+	if p, _ := r.layout.catalog.column(r.layout.cols.Payload); p.kind != "json" && p.kind != "jsonb" || q.forward == nil {
+		return
+	}
+	var got, over int64
+	for _, rec := range a.forward {
+		switch rec.kind {
+		case kindDue:
+			got += rec.size
+		case kindOver:
+			over++
+		}
+	}
+	switch {
+	case over > 0 && got > q.bytes*9/10:
+		r.swell = min(r.swell*1.5, 1000)
+	case over > 0 && got < q.bytes/2:
+		r.swell = max(r.swell/1.5, 1)
+	}
+}
+
+func (r *reader) askLookup(q round, weighed int64, a *answers) stmt {
+	lows, highs := make([]int64, len(q.lookup)), make([]int64, len(q.lookup))
+	for i, s := range q.lookup {
+		lows[i], highs[i] = s.lo, s.hi
+	}
+	return stmt{sql: r.sql.lookup, args: []any{lows, highs, q.limit, weighed}, read: func(rows pgx.Rows) (err error) {
+		a.lookup, _, err = r.decoder(q).records(rows)
+		a.lookCut = len(a.lookup) > q.limit
+		return err
+	}}
+}
+
+// askDue asks for retries and, where no index of their own finds them, for abandoned claims now and then.
+func (r *reader) askDue(q round, a *answers, now time.Time) []stmt {
+	var out []stmt
+	ask := q.due
+	add := func(p *pace, text string, args ...any) {
+		if text == "" || p != nil && !p.due(now) {
+			return
+		}
+		out = append(out, stmt{sql: text, args: args, read: func(rows pgx.Rows) error {
+			recs, _, err := r.decoder(q).records(rows)
+			a.due = append(a.due, recs...)
+			a.dueFull = a.dueFull || len(recs) >= ask.page
+			if p != nil {
+				p.ran(now, time.Since(now))
+			}
+			return err
+		}})
+	}
+	var seldom *pace
+	if !r.layout.own && !r.layout.statusIndex {
+		seldom = &r.seldom
+	}
+	if ask.exact && r.sql.dueExact != "" {
+		add(seldom, r.sql.dueExact, ask.page, q.limit, q.bytes, ask.blocked, ask.heads, ask.busy)
+	} else {
+		add(seldom, r.sql.due, ask.page, q.limit, q.bytes)
+	}
+	add(&r.reclaim, r.sql.reclaim, ask.page, q.limit, q.bytes)
+	return out
+}
+
+func (r *reader) askLocks(a *answers) stmt {
+	return stmt{sql: r.sql.locks, args: []any{r.own.list()}, read: func(rows pgx.Rows) error {
+		v := &lockView{}
+		for rows.Next() {
+			var snap, name, xids string
+			if err := rows.Scan(&snap, &name, &xids); err != nil {
+				return err
+			}
+			if name == "" {
+				v.snapshot = parseSnapshot(snap)
+				continue
+			}
+			h := holder{name: name}
+			for x := range strings.SplitSeq(xids, ",") {
+				if n, err := strconv.ParseUint(x, 10, 32); err == nil {
+					h.xids = append(h.xids, uint32(n))
+				}
+			}
+			v.holders = append(v.holders, h)
+		}
+		a.locks = v
+		return rows.Err()
+	}}
+}
+
+// claim takes rows in one statement, which is its own transaction.
+func (r *reader) claim(ctx context.Context, picks []record, limit int, bytes int64) ([]record, error) {
+	var got []record
+	err := r.db.tx(ctx, stmt{sql: r.sql.claim, args: []any{idsOf(picks), limit, bytes}, read: func(rows pgx.Rows) (err error) {
+		got, _, err = (&decoder{claimed: true, budget: 1 << 62, types: r.types}).records(rows)
+		return err
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("claim events: %w", err)
+	}
+	return got, nil
+}
