@@ -28,9 +28,11 @@ func (f Finding) String() string {
 }
 
 // CheckTopics looks the topics up anew, creates missing ones if Options.CreateTopics says so, and
-// returns what is doubtful, sorted by topic. The error is a *relay.SetupError of a cluster that does
-// not answer before ctx ends.
-func (s *Sink) CheckTopics(ctx context.Context, names []string) ([]Finding, error) {
+// returns what is doubtful, sorted by topic. A cluster that does not answer within request.timeout.ms is
+// a finding about the first topic.
+func (s *Sink) CheckTopics(ctx context.Context, names []string) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.requestTimeout)
+	defer cancel()
 	var findings []Finding
 	var legal []string
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
@@ -42,22 +44,24 @@ func (s *Sink) CheckTopics(ctx context.Context, names []string) ([]Finding, erro
 		legal = append(legal, name)
 	}
 	if len(legal) == 0 {
-		return findings, nil
+		return findings
 	}
 	found, err := s.describe(ctx, legal)
 	if err != nil {
-		return findings, s.unreachable(ctx, err)
+		setup := s.unreachable(ctx, err)
+		return append(findings, Finding{Topic: legal[0], Severe: true,
+			Problem: "it cannot be looked up: " + setup.Thing + ": " + setup.Reason, Advice: setup.Fix})
 	}
 	s.topics.remember(found)
 	for _, t := range found {
 		findings = append(findings, s.check(t)...)
 	}
 	slices.SortStableFunc(findings, func(a, b Finding) int { return strings.Compare(a.Topic, b.Topic) })
-	return findings, nil
+	return findings
 }
 
 // check judges one topic.
-func (s *Sink) check(t *topic) []Finding {
+func (s *Sink) check(t *topicInfo) []Finding {
 	if t.failure != nil {
 		return []Finding{{Topic: t.name, Severe: true, Advice: t.failure.Hint,
 			Problem: strings.TrimPrefix(t.failure.Text, "topic "+t.name+": ") + " (" + t.failure.Code + ")"}}
@@ -107,7 +111,7 @@ func codeOf(err error) string {
 }
 
 // remember keeps what a check has looked up.
-func (ts *topics) remember(found []*topic) {
+func (ts *topics) remember(found []*topicInfo) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	for _, t := range found {

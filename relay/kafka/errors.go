@@ -101,7 +101,7 @@ type topicLimit struct {
 	hint     string
 }
 
-func (s *Sink) limit(t *topic) topicLimit {
+func (s *Sink) limit(t *topicInfo) topicLimit {
 	if own := s.cfg.MaxRequestSize; own > 0 && own < t.maxBytes {
 		return topicLimit{own, "client limit", "max.request.size", "raise max.request.size, or make the event smaller; then postrider events retry"}
 	}

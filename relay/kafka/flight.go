@@ -28,7 +28,7 @@ import (
 type flight struct {
 	w      *write
 	to     target
-	topic  *topic
+	topic  *topicInfo
 	limit  int // bytes of a round
 	size   int // records at the start
 	bytes  int64
@@ -228,11 +228,16 @@ func (f *flight) verdict(x *sending) *relay.Failure {
 	if !errors.Is(x.err, kerr.MessageTooLarge) {
 		return s.failure(f.to.topic, x.err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Patience)
-	defer cancel()
 	size := batchOverhead + x.size
-	t := s.topics.again(ctx, f.topic)
-	if limit := s.limit(t); size > limit.bytes {
+	limit := s.limit(s.topics.latest(f.topic))
+	if size <= limit.bytes {
+		ctx, cancel := context.WithTimeout(context.Background(), s.opts.Patience)
+		defer cancel()
+		if t := s.topics.load(ctx, []string{f.to.topic})[0]; t.failure == nil {
+			limit = s.limit(t)
+		}
+	}
+	if size > limit.bytes {
 		return tooLargeFor(f.to.topic, size, limit)
 	}
 	failure := s.failure(f.to.topic, x.err)

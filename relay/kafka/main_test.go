@@ -70,7 +70,7 @@ func open(t testing.TB, cfg Config, opts Options) *Sink {
 // client makes a plain client of the library that is closed with the test.
 func plainClient(t testing.TB, seed string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(seed), kgo.DisableClientMetrics()}, opts...)...)
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(seed), kgo.DisableClientMetrics(), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -21,27 +22,34 @@ import (
 // Ping reports whether the cluster can be reached and lets this client write: nil, or a
 // *relay.SetupError that names the address, the reason and the next step. SetupUnreachable is worth
 // waiting for, the other kinds are not. It asks one broker to answer, one of those that the cluster
-// names to be reachable under the name it gives, and an id for a producer.
+// names to be reachable under the name it gives, and an id for a producer. It takes request.timeout.ms
+// at most.
 func (s *Sink) Ping(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, s.cfg.requestTimeout)
+	defer cancel()
 	c := s.current()
-	if err := c.Ping(ctx); err != nil {
+	if err := c.Ping(within); err != nil {
 		return s.unreachable(ctx, err)
 	}
-	if err := s.advertised(ctx, c); err != nil {
-		return err
+	if setup := s.advertised(within, c); setup != nil {
+		return setup
 	}
-	return s.producerAllowed(ctx, c)
+	if err := producerAllowed(within, c); err != nil {
+		return s.unreachable(ctx, err)
+	}
+	return nil
 }
 
-// unreachable tells why no broker answered. The library's error may be the end of ctx while the
+// unreachable tells why no broker answered. The library's error may be the end of a context while the
 // attempts before it failed for a better reason.
-func (s *Sink) unreachable(ctx context.Context, err error) error {
+func (s *Sink) unreachable(ctx context.Context, err error) *relay.SetupError {
 	addr := s.cfg.Seeds[len(s.cfg.Seeds)-1]
 	if at, last := s.trouble.last(); last != nil && (isContext(err) || errors.Is(last, err)) {
 		addr, err = at, last
 	}
 	setup := s.diagnose(addr, err)
-	if setup.Kind != relay.SetupUnreachable || isRefused(err) || isName(err) {
+	var header tls.RecordHeaderError
+	if isRefused(err) || isName(err) || setup.Kind != relay.SetupUnreachable && !errors.As(err, &header) {
 		return setup
 	}
 	// Something is there and does not behave like this cluster's broker: look what it is.
@@ -55,12 +63,11 @@ func (s *Sink) unreachable(ctx context.Context, err error) error {
 // advertised connects to the brokers under the addresses that the cluster gives them, until one answers.
 // A listener that advertises a name which only its own host knows is the commonest trouble of a first
 // connection.
-func (s *Sink) advertised(ctx context.Context, c *client) error {
+func (s *Sink) advertised(ctx context.Context, c *client) *relay.SetupError {
 	var last error
-	var addr string
 	for _, b := range c.DiscoveredBrokers() {
-		meta, err := b.Request(ctx, kmsg.NewPtrApiVersionsRequest())
-		if err == nil && meta != nil {
+		_, err := b.Request(ctx, kmsg.NewPtrApiVersionsRequest())
+		if err == nil {
 			return nil
 		}
 		last = err
@@ -68,6 +75,7 @@ func (s *Sink) advertised(ctx context.Context, c *client) error {
 	if last == nil {
 		return nil
 	}
+	addr := "the cluster names"
 	if at, err := s.trouble.last(); err != nil {
 		addr, last = at, err
 	}
@@ -78,13 +86,13 @@ func (s *Sink) advertised(ctx context.Context, c *client) error {
 }
 
 // producerAllowed asks for a producer id, as the first write would.
-func (s *Sink) producerAllowed(ctx context.Context, c *client) error {
+func producerAllowed(ctx context.Context, c *client) error {
 	resp, err := kmsg.NewPtrInitProducerIDRequest().RequestWith(ctx, c)
 	if err != nil {
-		return s.unreachable(ctx, err)
+		return err
 	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil && !kerr.IsRetriable(err) {
-		return s.diagnose(strings.Join(s.cfg.Seeds, ","), err)
+		return err
 	}
 	return nil
 }
@@ -104,7 +112,7 @@ func (s *Sink) diagnose(addr string, err error) *relay.SetupError {
 		e.Reason, e.Fix = "the connection is refused: nothing listens there", "start the broker, or correct bootstrap.servers"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		e.Reason, e.Fix = "there is no route to the host", "check the network, or correct bootstrap.servers"
-	case errors.As(err, &eof), errors.Is(err, syscall.ECONNRESET):
+	case errors.As(err, &eof), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF):
 		e.Reason, e.Fix = "it closes the connection at once", s.protocolHint()
 	case isContext(err), isTimeout(err):
 		e.Reason, e.Fix = "it does not answer in time", "check the network and firewalls, and that the port is a broker's"
@@ -119,7 +127,9 @@ func (s *Sink) protocolHint() string {
 	case "PLAINTEXT":
 		return "its listener may want TLS or a login: set security.protocol to SSL, SASL_PLAINTEXT or SASL_SSL"
 	case "SASL_PLAINTEXT":
-		return "its listener may want TLS: set security.protocol to SASL_SSL"
+		return "check sasl.mechanism, user and password; or its listener wants TLS: set security.protocol to SASL_SSL"
+	case "SASL_SSL":
+		return "check sasl.mechanism, user and password; or its listener does not speak TLS: compare security.protocol with the broker's listeners"
 	}
 	return "its listener may not speak TLS: compare security.protocol with the broker's listeners"
 }
@@ -129,7 +139,7 @@ func (s *Sink) diagnoseTLS(e *relay.SetupError, err error) bool {
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var header tls.RecordHeaderError
-	var alert tls.AlertError
+	var remote *net.OpError
 	var own *propertyError
 	e.Kind = relay.SetupUsage
 	switch {
@@ -141,8 +151,8 @@ func (s *Sink) diagnoseTLS(e *relay.SetupError, err error) bool {
 		e.Reason, e.Fix = "its certificate is signed by an authority that is not trusted", "set ssl.truststore.location to the authority's PEM file"
 	case errors.As(err, &invalid):
 		e.Reason, e.Fix = "its certificate is not valid: "+invalid.Error(), "renew the broker's certificate, or correct this host's clock"
-	case errors.As(err, &alert):
-		e.Reason, e.Fix = "it refuses the TLS handshake: "+alert.Error(), "the listener may want a client certificate: set ssl.keystore.location"
+	case errors.As(err, &remote) && remote.Op == "remote error": // what the other side's TLS says
+		e.Reason, e.Fix = "it refuses the TLS handshake: "+remote.Err.Error(), "the listener may want a client certificate: set ssl.keystore.location"
 	case errors.As(err, &header):
 		e.Reason, e.Fix = "it does not speak TLS", "set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the port of a TLS listener"
 	default:

@@ -18,7 +18,7 @@ var appliedProperties = []Property{
 	applied("bootstrap.servers", "", "brokers to find the cluster by, as host:port, separated by commas",
 		setSeeds),
 	applied("client.id", "postrider", "the name that brokers show for this client in their logs and quotas",
-		text(func(c *Config, v string) { c.ClientID = v })),
+		setClientID),
 	applied("client.dns.lookup", "use_all_dns_ips", "every address of a name is tried",
 		oneOf("every address of a name is always tried", "use_all_dns_ips")),
 	applied("acks", "all", "an event is SENT only once all in-sync replicas have its record",

@@ -98,6 +98,14 @@ func level(codec string, least, most int64) func(*Config, string) error {
 	})
 }
 
+func setClientID(c *Config, v string) error {
+	if v == "" || len(v) > 256 {
+		return errors.New("must have 1 to 256 bytes")
+	}
+	c.ClientID = v
+	return nil
+}
+
 // setSeeds takes what the Java client takes: host:port pairs, a protocol before them is allowed and
 // ignored, IPv6 addresses stand in brackets.
 func setSeeds(c *Config, v string) error {

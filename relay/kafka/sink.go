@@ -30,8 +30,8 @@ type Options struct {
 	UnknownTopicGrace time.Duration
 	// TopicTTL is how long knowledge of a topic is good for without cause to doubt it. Defaults to 30 s.
 	TopicTTL time.Duration
-	// CreateTopics lets the sink create topics that are missing. Nil, the default, creates none.
-	CreateTopics *NewTopics
+	// CreateTopics lets the sink create topics that are missing. The zero value creates none.
+	CreateTopics CreateTopics
 	// Logger takes what the sink does on its own. Nil discards it.
 	Logger *slog.Logger
 	// Dial replaces the network, for brokers in the same process and for tests. It is called with a
@@ -39,10 +39,11 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// NewTopics says how topics are created.
-type NewTopics struct {
-	Partitions  int32 // defaults to -1, the broker's num.partitions
-	Replication int16 // defaults to -1, the broker's default.replication.factor
+// CreateTopics says how topics are created. A field that is 0 beside one that is not leaves the number
+// to the broker.
+type CreateTopics struct {
+	Partitions        int32
+	ReplicationFactor int16
 }
 
 func (o Options) withDefaults() Options {
@@ -58,16 +59,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.CreateTopics != nil {
-		created := *o.CreateTopics
-		if created.Partitions <= 0 {
-			created.Partitions = -1
-		}
-		if created.Replication <= 0 {
-			created.Replication = -1
-		}
-		o.CreateTopics = &created
 	}
 	return o
 }

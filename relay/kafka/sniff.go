@@ -3,8 +3,11 @@ package kafka
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"io"
+	"net"
 	"time"
 
 	"github.com/postrider/postrider/relay"
@@ -17,8 +20,8 @@ const sniffWait = 2 * time.Second
 // correlation id 7 and an empty client id.
 var hello = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 0, 0}
 
-// sniff connects without TLS, says hello, and looks at the first bytes of the answer. It returns nil
-// when they tell nothing.
+// sniff connects without TLS, says hello, and looks at the first bytes of the answer; a port that closes
+// then is asked for a TLS handshake. It returns nil when that tells nothing.
 func (s *Sink) sniff(ctx context.Context, addr string) *relay.SetupError {
 	ctx, cancel := context.WithTimeout(ctx, sniffWait)
 	defer cancel()
@@ -33,8 +36,28 @@ func (s *Sink) sniff(ctx context.Context, addr string) *relay.SetupError {
 		return nil
 	}
 	answer := make([]byte, 16)
-	n, _ := io.ReadAtLeast(conn, answer, 8)
+	n, err := io.ReadAtLeast(conn, answer, 8)
+	if err != nil && n == 0 && !s.cfg.usesTLS() && s.speaksTLS(ctx, addr) {
+		return speaksTLS(addr)
+	}
 	return s.recognise(addr, answer[:n])
+}
+
+// speaksTLS offers a handshake and accepts any certificate: nothing is sent after it.
+func (s *Sink) speaksTLS(ctx context.Context, addr string) bool {
+	conn, err := s.connect(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // only looked at
+	var remote *net.OpError
+	return err == nil || errors.As(err, &remote) && remote.Op == "remote error"
+}
+
+func speaksTLS(addr string) *relay.SetupError {
+	return &relay.SetupError{Kind: relay.SetupUsage, Thing: "kafka broker " + addr, Reason: "it speaks TLS",
+		Fix: "set security.protocol to SSL or SASL_SSL"}
 }
 
 // recognise tells what speaks like that.
@@ -52,12 +75,16 @@ func (s *Sink) recognise(addr string, b []byte) *relay.SetupError {
 		if s.cfg.usesTLS() {
 			return nil
 		}
-		e.Reason, e.Fix = "it speaks TLS", "set security.protocol to SSL or SASL_SSL"
+		return speaksTLS(addr)
 	case len(b) >= 8 && binary.BigEndian.Uint32(b[4:8]) == 7 && b[0] == 0:
-		if !s.cfg.usesTLS() {
+		switch {
+		case s.cfg.usesTLS():
+			e.Reason, e.Fix = "it is a Kafka listener without TLS", "set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the port of a TLS listener"
+		case !s.cfg.usesSASL():
+			e.Reason, e.Fix = "it is a Kafka listener that wants a login, or a controller's", "set security.protocol to SASL_PLAINTEXT, or name a broker's port in bootstrap.servers"
+		default:
 			return nil
 		}
-		e.Reason, e.Fix = "it is a Kafka listener without TLS", "set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the port of a TLS listener"
 	default:
 		return nil
 	}

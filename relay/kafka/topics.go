@@ -18,8 +18,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// topic is what is known of one topic. It never changes: new knowledge is a new topic.
-type topic struct {
+// topicInfo is what is known of one topic. It never changes: new knowledge is a new topicInfo.
+type topicInfo struct {
 	name        string
 	partitions  int32
 	replication int
@@ -46,16 +46,16 @@ type topics struct {
 	s *Sink
 
 	mu         sync.Mutex
-	known      map[string]*topic
+	known      map[string]*topicInfo
 	refreshing bool
 }
 
-func newTopics(s *Sink) *topics { return &topics{s: s, known: map[string]*topic{}} }
+func newTopics(s *Sink) *topics { return &topics{s: s, known: map[string]*topicInfo{}} }
 
 // get returns each named topic, in no order. What is not known, or was missing a second ago, is looked
 // up first, until ctx ends.
-func (ts *topics) get(ctx context.Context, names []string) []*topic {
-	found := make([]*topic, 0, len(names))
+func (ts *topics) get(ctx context.Context, names []string) []*topicInfo {
+	found := make([]*topicInfo, 0, len(names))
 	var need, stale []string
 	now := time.Now()
 	ts.mu.Lock()
@@ -99,7 +99,7 @@ func (ts *topics) refresh(names []string) {
 
 // again looks t up anew unless it was looked up just now. It returns t itself when the cluster does not
 // answer.
-func (ts *topics) again(ctx context.Context, t *topic) *topic {
+func (ts *topics) again(ctx context.Context, t *topicInfo) *topicInfo {
 	if time.Since(t.at) < doubtAfter {
 		return t
 	}
@@ -108,6 +108,16 @@ func (ts *topics) again(ctx context.Context, t *topic) *topic {
 		return t
 	}
 	return fresh
+}
+
+// latest is what is known of t's topic now.
+func (ts *topics) latest(t *topicInfo) *topicInfo {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if now, known := ts.known[t.name]; known && now.failure == nil {
+		return now
+	}
+	return t
 }
 
 // expire lets the next get look the topic up again in the background, soon.
@@ -121,13 +131,13 @@ func (ts *topics) expire(name string) {
 
 // load asks the cluster and remembers the answer. When it does not answer, what was known stays, and is
 // asked for again a second later.
-func (ts *topics) load(ctx context.Context, names []string) []*topic {
+func (ts *topics) load(ctx context.Context, names []string) []*topicInfo {
 	loaded, err := ts.s.describe(ctx, names)
 	if err != nil {
 		failure := ts.s.failure(strings.Join(names, ", "), err)
 		loaded = loaded[:0]
 		for _, name := range names {
-			loaded = append(loaded, &topic{name: name, failure: failure, at: time.Now()})
+			loaded = append(loaded, &topicInfo{name: name, failure: failure, at: time.Now()})
 		}
 	}
 	ts.mu.Lock()
@@ -148,12 +158,12 @@ func (ts *topics) load(ctx context.Context, names []string) []*topic {
 }
 
 // describe asks for layout and configuration, and creates what is missing if it may.
-func (s *Sink) describe(ctx context.Context, names []string) ([]*topic, error) {
+func (s *Sink) describe(ctx context.Context, names []string) ([]*topicInfo, error) {
 	found, err := s.layout(ctx, names)
 	if err != nil {
 		return nil, err
 	}
-	if s.opts.CreateTopics != nil {
+	if s.opts.CreateTopics != (CreateTopics{}) {
 		if found, err = s.create(ctx, found); err != nil {
 			return nil, err
 		}
@@ -163,7 +173,7 @@ func (s *Sink) describe(ctx context.Context, names []string) ([]*topic, error) {
 }
 
 // layout asks for partitions and replicas.
-func (s *Sink) layout(ctx context.Context, names []string) (map[string]*topic, error) {
+func (s *Sink) layout(ctx context.Context, names []string) (map[string]*topicInfo, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = false
 	for _, name := range names {
@@ -175,12 +185,12 @@ func (s *Sink) layout(ctx context.Context, names []string) (map[string]*topic, e
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]*topic, len(names))
+	found := make(map[string]*topicInfo, len(names))
 	for _, rt := range resp.Topics {
 		if rt.Topic == nil {
 			continue
 		}
-		t := &topic{name: *rt.Topic, partitions: int32(len(rt.Partitions)), maxBytes: defaultMax, at: time.Now()}
+		t := &topicInfo{name: *rt.Topic, partitions: int32(len(rt.Partitions)), maxBytes: defaultMax, at: time.Now()}
 		if err := kerr.ErrorForCode(rt.ErrorCode); err != nil {
 			t.failure = s.topicFailure(t.name, err)
 		} else if t.partitions == 0 {
@@ -208,7 +218,7 @@ func (s *Sink) topicFailure(name string, err error) *relay.Failure {
 
 // configure asks for the configuration of the topics that exist. Without the right to do so the
 // defaults stand in.
-func (s *Sink) configure(ctx context.Context, found map[string]*topic) {
+func (s *Sink) configure(ctx context.Context, found map[string]*topicInfo) {
 	var names []string
 	for name, t := range found {
 		if t.failure == nil {
@@ -238,7 +248,7 @@ func cmpErr(errs ...error) error {
 	return nil
 }
 
-func (t *topic) read(configs []kadm.Config) {
+func (t *topicInfo) read(configs []kadm.Config) {
 	for i := range configs {
 		value := configs[i].MaybeValue()
 		switch configs[i].Key {
@@ -255,7 +265,7 @@ func (t *topic) read(configs []kadm.Config) {
 }
 
 // create makes the missing topics and waits until they have partitions.
-func (s *Sink) create(ctx context.Context, found map[string]*topic) (map[string]*topic, error) {
+func (s *Sink) create(ctx context.Context, found map[string]*topicInfo) (map[string]*topicInfo, error) {
 	var missing []string
 	for name, t := range found {
 		if t.failure != nil && t.failure.Code == kerr.UnknownTopicOrPartition.Message {
@@ -265,8 +275,14 @@ func (s *Sink) create(ctx context.Context, found map[string]*topic) (map[string]
 	if len(missing) == 0 {
 		return found, nil
 	}
-	want := s.opts.CreateTopics
-	answers, err := kadm.NewClient(s.current().Client).CreateTopics(ctx, want.Partitions, want.Replication, nil, missing...)
+	partitions, replication := int32(-1), int16(-1) // the broker's defaults
+	if n := s.opts.CreateTopics.Partitions; n > 0 {
+		partitions = n
+	}
+	if n := s.opts.CreateTopics.ReplicationFactor; n > 0 {
+		replication = n
+	}
+	answers, err := kadm.NewClient(s.current().Client).CreateTopics(ctx, partitions, replication, nil, missing...)
 	if err != nil {
 		return nil, fmt.Errorf("create topics: %w", err)
 	}
@@ -282,7 +298,7 @@ func (s *Sink) create(ctx context.Context, found map[string]*topic) (map[string]
 	return found, s.awaitCreated(ctx, found, waiting)
 }
 
-func (s *Sink) awaitCreated(ctx context.Context, found map[string]*topic, waiting []string) error {
+func (s *Sink) awaitCreated(ctx context.Context, found map[string]*topicInfo, waiting []string) error {
 	ctx, cancel := context.WithTimeout(ctx, createWait)
 	defer cancel()
 	for pause := 10 * time.Millisecond; len(waiting) > 0; pause = min(2*pause, 250*time.Millisecond) {
@@ -330,12 +346,12 @@ func badName(name string) string {
 	return ""
 }
 
-func (ts *topics) illegal(name string) *topic {
+func (ts *topics) illegal(name string) *topicInfo {
 	shown := name
 	if len(shown) > 249 {
 		shown = shown[:249] + "…"
 	}
 	f := ts.s.failure(name, kerr.InvalidTopicException)
 	f.Text = fmt.Sprintf("topic %q: %s", shown, badName(name))
-	return &topic{name: name, failure: f, at: time.Now()}
+	return &topicInfo{name: name, failure: f, at: time.Now()}
 }

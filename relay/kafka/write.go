@@ -32,7 +32,7 @@ type topicKey struct{ topic, key string }
 
 // plan is what a write knows of one topic.
 type plan struct {
-	topic   *topic
+	topic   *topicInfo
 	limit   topicLimit
 	flights []*flight // by partition
 	busy    []bool    // by partition: owes an answer to an earlier write
@@ -106,7 +106,7 @@ func (w *write) lookUp(ctx context.Context) {
 }
 
 // newPlan is called with mu held.
-func (s *Sink) newPlan(t *topic) *plan {
+func (s *Sink) newPlan(t *topicInfo) *plan {
 	p := &plan{topic: t, limit: s.limit(t), keyless: -1,
 		flights: make([]*flight, t.partitions), busy: make([]bool, t.partitions)}
 	if len(s.busy) > 0 {
@@ -115,14 +115,14 @@ func (s *Sink) newPlan(t *topic) *plan {
 		}
 	}
 	if p.topic.failure == nil && s.suspect[t.name] {
-		p.topic = &topic{name: t.name, at: t.at, failure: &relay.Failure{Class: relay.ClassUnavailable,
+		p.topic = &topicInfo{name: t.name, at: t.at, failure: &relay.Failure{Class: relay.ClassUnavailable,
 			Code: kerr.UnknownTopicID.Message, Text: "topic " + t.name + ": it was deleted and created again, and is being looked up anew"}}
 	}
 	return p
 }
 
 // renewFor starts over with a new client when a topic that was lost is there again.
-func (s *Sink) renewFor(known []*topic) {
+func (s *Sink) renewFor(known []*topicInfo) {
 	s.mu.Lock()
 	c, back := s.client, ""
 	for _, t := range known {
