@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -22,11 +23,11 @@ type broker struct {
 }
 
 // startBroker listens on a free port of 127.0.0.1.
-func startBroker() (*broker, error) {
+func startBroker(ctx context.Context) (*broker, error) {
 	d := &door{conns: map[net.Conn]struct{}{}, opened: make(chan struct{})}
 	cluster, err := kfake.NewCluster(
 		kfake.NumBrokers(1), // one port, so that one door shuts all of it
-		kfake.ListenFn(d.listen),
+		kfake.ListenFn(func(network, address string) (net.Listener, error) { return d.listen(ctx, network, address) }),
 		kfake.SeedTopics(partitions, topicName),
 	)
 	if err != nil {
@@ -55,8 +56,8 @@ type door struct {
 	closed bool
 }
 
-func (d *door) listen(network, address string) (net.Listener, error) {
-	ln, err := net.Listen(network, address)
+func (d *door) listen(ctx context.Context, network, address string) (net.Listener, error) {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -132,13 +133,13 @@ func (d *door) shut() {
 }
 
 // open ends an outage. It fails when another process has taken the port meanwhile.
-func (d *door) open() error {
+func (d *door) open(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ln != nil || d.closed {
 		return nil
 	}
-	ln, err := net.Listen("tcp", d.addr.String())
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.addr.String())
 	if err != nil {
 		return fmt.Errorf("listen on %s again: %w", d.addr, err)
 	}

@@ -112,7 +112,7 @@ func (d *Demo) open(ctx context.Context) (err error) {
 		return fmt.Errorf("make a temporary folder: %w; set TMPDIR to a folder that can be written", err)
 	}
 	d.later(func() { _ = os.RemoveAll(d.dir) })
-	if d.broker, err = startBroker(); err != nil {
+	if d.broker, err = startBroker(ctx); err != nil {
 		return err
 	}
 	d.later(d.broker.close)

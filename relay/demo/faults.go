@@ -53,11 +53,11 @@ func (d *Demo) StopBroker() {
 }
 
 // StartBroker ends an outage; it does nothing while the broker is up.
-func (d *Demo) StartBroker() error {
-	if err := d.broker.door.open(); err != nil {
+func (d *Demo) StartBroker(ctx context.Context) error {
+	if err := d.broker.door.open(ctx); err != nil {
 		return err
 	}
-	due, _, err := d.pending(context.Background())
+	due, _, err := d.pending(ctx)
 	d.faults.change(func(f *deeds) {
 		if !f.brokerDown.IsZero() {
 			f.brokerDown, f.brokerBack, f.waitedThen, f.healed = time.Time{}, time.Now(), due, time.Time{}
@@ -67,12 +67,12 @@ func (d *Demo) StartBroker() error {
 }
 
 // ToggleBroker stops the broker, or starts it again.
-func (d *Demo) ToggleBroker() error {
+func (d *Demo) ToggleBroker(ctx context.Context) error {
 	if d.broker.door.isOpen() {
 		d.StopBroker()
 		return nil
 	}
-	return d.StartBroker()
+	return d.StartBroker(ctx)
 }
 
 // Poison places an order whose first event nobody can send: its topic's name is illegal.

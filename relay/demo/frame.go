@@ -128,7 +128,12 @@ func heading(s *Snapshot, width, height int) []line {
 		line{{" order service -> outbox table -> relay -> Kafka -> consumers, in one process", dim}},
 		line{{" Kafka on " + s.Kafka + "; " + first, dim}})
 	if height >= 24 {
-		lines = append(lines, line{{" read along: " + kcatLine(s.Kafka), dim}}, line{})
+		lines = append(lines, line{{" read along: " + kcatLine(s.Kafka), dim}})
+		inside := " look inside: postrider events list --database-url " + s.Database
+		if height >= 28 && len(inside) <= width {
+			lines = append(lines, line{{inside, dim}})
+		}
+		lines = append(lines, line{})
 	}
 	return lines
 }

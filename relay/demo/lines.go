@@ -7,14 +7,17 @@ import (
 	"time"
 )
 
-// Lines is the view where there is no terminal: a line a second, and one more when something new is
-// to be said.
+// Lines is the view where there is no terminal: a line of numbers a second, and one of words when
+// there is something new to say.
 type Lines struct {
 	Out   io.Writer
-	Every time.Duration // defaults to 1 s
+	Every time.Duration // between the numbers; defaults to 1 s
 
 	said string // the kind of the last story
 }
+
+// lookEvery is how often Lines looks for something new to say.
+const lookEvery = 100 * time.Millisecond
 
 // Watch prints until ctx ends.
 func (l *Lines) Watch(ctx context.Context, d *Demo) error {
@@ -23,13 +26,17 @@ func (l *Lines) Watch(ctx context.Context, d *Demo) error {
 		every = time.Second
 	}
 	l.print("Kafka on " + d.Kafka() + "; read along: " + kcatLine(d.Kafka()))
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	numbers, look := time.NewTicker(every), time.NewTicker(min(every, lookEvery))
+	defer numbers.Stop()
+	defer look.Stop()
 	for {
+		due := false
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-look.C:
+		case <-numbers.C:
+			due = true
 		}
 		s, err := d.Snapshot(ctx)
 		if ctx.Err() != nil {
@@ -38,16 +45,18 @@ func (l *Lines) Watch(ctx context.Context, d *Demo) error {
 		if err != nil {
 			return err
 		}
-		l.show(&s)
+		l.tell(&s)
+		if due {
+			l.print(summaryLine(&s))
+		}
 	}
 }
 
-func (l *Lines) show(s *Snapshot) {
+func (l *Lines) tell(s *Snapshot) {
 	if st := tell(s); st.kind != l.said {
 		l.said = st.kind
 		l.print(st.text)
 	}
-	l.print(summaryLine(s))
 }
 
 func (l *Lines) print(text string) { _, _ = fmt.Fprintln(l.Out, ascii(text)) }

@@ -124,7 +124,7 @@ func (d *Demo) playFaults(ctx context.Context, p plan) error {
 	if p.breakFor > 0 && pause(ctx, p.breakAt) {
 		d.StopBroker()
 		pause(ctx, p.breakFor)
-		if err := d.StartBroker(); err != nil {
+		if err := d.StartBroker(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (d *Demo) pending(ctx context.Context) (due, held int, err error) {
 // settleUp ends the run: the broker is back, what waits is delivered within a limit of time, and everything
 // is compared.
 func (d *Demo) settleUp(ctx context.Context) (Summary, error) {
-	if err := d.StartBroker(); err != nil {
+	if err := d.StartBroker(ctx); err != nil {
 		return Summary{}, err
 	}
 	settling, stop := context.WithTimeout(ctx, d.o.settle)

@@ -3,17 +3,13 @@ package demo
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
-
-	"github.com/postrider/postrider/outbox"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -96,7 +92,7 @@ func TestPromiseP4_LostAnswers(t *testing.T) {
 				return nil
 			}
 			pause(ctx, 20*time.Millisecond)
-			if err := d.StartBroker(); err != nil {
+			if err := d.StartBroker(ctx); err != nil {
 				return err
 			}
 			pause(ctx, 300*time.Millisecond)
@@ -156,112 +152,6 @@ func await(ctx context.Context, t *testing.T, d *Demo, wanted func(*Snapshot) bo
 	}
 }
 
-// TestRun_SeesWhatBreaks breaks promises behind the demo's back: each must be in the summary.
-func TestRun_SeesWhatBreaks(t *testing.T) {
-	t.Parallel()
-	exec := func(ctx context.Context, d *Demo, statement string, args ...any) error {
-		_, err := d.orders.ExecContext(ctx, statement, args...)
-		return err
-	}
-	// one event of a settled row
-	const aSent = `(SELECT event_id FROM outbox_events WHERE status = 'SENT' ORDER BY id LIMIT 1)`
-	cases := map[string]struct {
-		sabotage func(ctx context.Context, d *Demo) error
-		broken   func(s Summary) int
-	}{
-		"missing: marked before the acknowledgement": {
-			func(ctx context.Context, d *Demo) error {
-				d.StopBroker()
-				await(ctx, t, d, func(s *Snapshot) bool { return s.New > 10 })
-				return exec(ctx, d, `UPDATE outbox_events SET status = 'SENT' WHERE event_id IN
-					(SELECT event_id FROM outbox_events WHERE status = 'NEW' ORDER BY id DESC LIMIT 1)`)
-			},
-			func(s Summary) int { return s.Missing },
-		},
-		"phantom: sent before the COMMIT": {
-			func(ctx context.Context, d *Demo) error {
-				client, err := kgo.NewClient(kgo.SeedBrokers(d.Kafka()))
-				if err != nil {
-					return err
-				}
-				defer client.Close()
-				return client.ProduceSync(ctx, &kgo.Record{Topic: topicName, Key: []byte("ORD-1"), Value: []byte("{}"),
-					Headers: []kgo.RecordHeader{{Key: "event_id", Value: []byte(outbox.NewID())}}}).FirstErr()
-			},
-			func(s Summary) int { return s.Phantom },
-		},
-		"doubled: a sent row is sent again": {
-			func(ctx context.Context, d *Demo) error {
-				return exec(ctx, d, `UPDATE outbox_events SET status = 'NEW' WHERE event_id = `+aSent)
-			},
-			func(s Summary) int { return s.Doubled },
-		},
-		"applied twice: the inbox forgets": {
-			func(ctx context.Context, d *Demo) error {
-				for _, c := range d.consumers {
-					if _, err := c.db.ExecContext(ctx, `DELETE FROM inbox_events`); err != nil {
-						return err
-					}
-				}
-				return exec(ctx, d, `UPDATE outbox_events SET status = 'NEW' WHERE event_id = `+aSent)
-			},
-			func(s Summary) int { return s.AppliedTwice },
-		},
-		"out of order: a later event of the key goes first": {
-			func(ctx context.Context, d *Demo) error {
-				// Orders' first events are hidden until one of their second ones was sent.
-				hide := `CREATE TRIGGER hide AFTER INSERT ON outbox_events WHEN new.event_type = 'OrderCreated'
-					BEGIN UPDATE outbox_events SET status = 'SENT' WHERE id = new.id; END`
-				if err := exec(ctx, d, hide); err != nil {
-					return err
-				}
-				overtaken := `SELECT 1 FROM outbox_events a JOIN outbox_events b ON a.aggregate_id = b.aggregate_id
-					WHERE a.kafka_offset IS NULL AND a.status = 'SENT' AND b.kafka_offset IS NOT NULL`
-				await(ctx, t, d, func(*Snapshot) bool {
-					var one int
-					return d.orders.QueryRowContext(ctx, overtaken).Scan(&one) == nil
-				})
-				if err := exec(ctx, d, `DROP TRIGGER hide`); err != nil {
-					return err
-				}
-				return exec(ctx, d, `UPDATE outbox_events SET status = 'NEW' WHERE status = 'SENT' AND kafka_offset IS NULL`)
-			},
-			func(s Summary) int { return s.OutOfOrder },
-		},
-		"altered: the row's payload was edited": {
-			func(ctx context.Context, d *Demo) error {
-				d.StopBroker()
-				await(ctx, t, d, func(s *Snapshot) bool { return s.New > 10 })
-				return exec(ctx, d, `UPDATE outbox_events SET payload = CAST(payload AS TEXT) || ' ' WHERE id =
-					(SELECT max(id) FROM outbox_events WHERE status = 'NEW')`)
-			},
-			func(s Summary) int { return s.Altered },
-		},
-		"not applied: an effect is gone": {
-			func(ctx context.Context, d *Demo) error {
-				_, err := d.consumers[0].db.ExecContext(ctx, `DELETE FROM effects WHERE n = 1`)
-				return err
-			},
-			func(s Summary) int { return s.NotApplied },
-		},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := watching(func(ctx context.Context, d *Demo) error {
-				await(ctx, t, d, func(s *Snapshot) bool {
-					return s.Sent > 10 && s.Consumers[0].Applied > 0 && s.Consumers[1].Applied > 0
-				})
-				return c.sabotage(ctx, d)
-			})
-			s, err := Run(t.Context(), Options{Rate: 30, Linger: true, Dir: t.TempDir()}, w)
-			require.NoError(t, err)
-			require.Positive(t, c.broken(s), "%+v", s)
-			require.True(t, s.Broken())
-		})
-	}
-}
-
 // TestRun_NotDelivered: a run whose events did not all arrive in time says so and is not a success.
 func TestRun_NotDelivered(t *testing.T) {
 	t.Parallel()
@@ -294,53 +184,6 @@ func TestRun_NoFolder(t *testing.T) {
 	t.Parallel()
 	_, err := Run(t.Context(), Options{Dir: "/nonexistent"}, nil)
 	require.ErrorContains(t, err, "set TMPDIR")
-}
-
-func TestDoor(t *testing.T) {
-	t.Parallel()
-	b, err := startBroker()
-	require.NoError(t, err)
-	defer b.close()
-	dial := func() (net.Conn, error) {
-		return (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp", b.addr())
-	}
-	before := b.addr()
-	conn, err := dial()
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { // the broker has taken the connection
-		b.door.mu.Lock()
-		defer b.door.mu.Unlock()
-		return len(b.door.conns) == 1
-	}, 5*time.Second, time.Millisecond)
-
-	b.door.shut()
-	b.door.shut()
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
-	_, err = conn.Read(make([]byte, 1))
-	require.Error(t, err, "connections break")
-	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
-	_, err = dial()
-	require.Error(t, err, "new ones are refused")
-	require.False(t, b.door.isOpen())
-
-	require.NoError(t, b.door.open())
-	require.NoError(t, b.door.open())
-	require.Equal(t, before, b.addr())
-	conn, err = dial()
-	require.NoError(t, err)
-	require.NoError(t, conn.Close())
-}
-
-func TestDoor_PortTaken(t *testing.T) {
-	t.Parallel()
-	b, err := startBroker()
-	require.NoError(t, err)
-	defer b.close()
-	b.door.shut()
-	thief, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", b.addr())
-	require.NoError(t, err)
-	defer func() { _ = thief.Close() }()
-	require.ErrorContains(t, b.door.open(), "listen on "+b.addr())
 }
 
 func TestOptions_Plan(t *testing.T) {

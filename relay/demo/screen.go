@@ -134,7 +134,7 @@ func act(ctx context.Context, d *Demo, key byte) (quit bool, err error) {
 	case 'q', 'Q', ctrlC, ctrlD:
 		return true, nil
 	case 'b', 'B':
-		return false, d.ToggleBroker()
+		return false, d.ToggleBroker(ctx)
 	case 'p', 'P':
 		return false, d.Poison(ctx)
 	case 'r', 'R':

@@ -10,6 +10,7 @@ import (
 type Snapshot struct {
 	Elapsed    time.Duration
 	Kafka      string
+	Database   string        // database.url of the order service
 	FirstEvent time.Duration // from the start of the process; 0 before
 	Stopped    bool          // no more orders come
 
@@ -58,7 +59,8 @@ func (d *Demo) Snapshot(ctx context.Context) (Snapshot, error) {
 	c := d.book.counts()
 	seen := d.recorder.seen()
 	s := Snapshot{
-		at: now, Elapsed: now.Sub(d.started), Kafka: d.Kafka(), FirstEvent: d.FirstEvent(), Stopped: d.stopped.Load(),
+		at: now, Elapsed: now.Sub(d.started), FirstEvent: d.FirstEvent(), Stopped: d.stopped.Load(),
+		Kafka: d.Kafka(), Database: databaseURL(d.ordersPath()),
 		OrdersCommitted: c.ordersCommitted, OrdersRolledBack: c.ordersRolledBack, P50: c.p50, P99: c.p99,
 		Delivered: seen.delivered, Phantom: seen.phantom, Doubled: seen.doubled, OutOfOrder: seen.outOfOrder, Last: seen.last,
 		BrokerUp: d.broker.door.isOpen(),

@@ -30,10 +30,12 @@ func tell(s *Snapshot) story {
 	f := &s.deeds
 	switch {
 	case !s.BrokerUp:
-		return story{"outage", moodTrouble,
-			fmt.Sprintf("The broker has been down for %s. Orders go on as before: their events wait in the outbox, %s so far, none of them lost.",
-				seconds(s.at.Sub(f.brokerDown)), number(s.New+s.Failed)),
-			"Press b to start the broker again."}
+		text := "The broker is down: connections break, new ones are refused. Orders go on as before, and their events wait in the outbox."
+		if down := s.at.Sub(f.brokerDown); down >= time.Second {
+			text = fmt.Sprintf("The broker has been down for %s. Orders go on as before: their events wait in the outbox, %s so far, none of them lost.",
+				seconds(down), number(s.New+s.Failed))
+		}
+		return story{"outage", moodTrouble, text, "Press b to start the broker again."}
 	case s.FirstEvent == 0:
 		return story{"start", moodCalm, "Starting: the first order is on its way.", ""}
 	case !f.brokerBack.IsZero() && f.healed.IsZero():
@@ -93,8 +95,11 @@ func tellRecent(s *Snapshot) (story, bool) {
 	for _, c := range s.Consumers {
 		skipped += c.Skipped
 	}
-	note(f.crashed, "crashed", fmt.Sprintf("Both consumers crashed between database and offsets, so Kafka delivers events again: their inboxes skipped %d, nothing was applied twice.",
-		skipped-f.skippedBefore))
+	crash := "Both consumers crashed between database and offsets: Kafka delivers again what they have applied already."
+	if skipped -= f.skippedBefore; skipped > 0 {
+		crash = fmt.Sprintf("Both consumers crashed between database and offsets, so Kafka delivered events again: their inboxes skipped %d, nothing was applied twice.", skipped)
+	}
+	note(f.crashed, "crashed", crash)
 	return st, !newest.IsZero()
 }
 

@@ -2,15 +2,11 @@ package demo
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,7 +33,7 @@ var noon = time.Date(2026, 7, 15, 12, 0, 0, 0, time.UTC)
 // calm is a demo that has run for 42 seconds.
 func calm() *Snapshot {
 	s := &Snapshot{
-		at: noon, Elapsed: 42 * time.Second, Kafka: "127.0.0.1:40123", FirstEvent: 87 * time.Millisecond,
+		at: noon, Elapsed: 42 * time.Second, Kafka: "127.0.0.1:40123", Database: "sqlite:/tmp/postrider-demo-1/orders.db", FirstEvent: 87 * time.Millisecond,
 		OrdersCommitted: 735, OrdersRolledBack: 105, OrdersRate: 20.1, New: 2, Sent: 1834, OldestAge: 4 * time.Millisecond,
 		Delivered: 1834, DeliveredRate: 52.4, P50: 1600 * time.Microsecond, P99: 12 * time.Millisecond, BrokerUp: true,
 		Consumers: []ConsumerState{
@@ -123,7 +119,8 @@ func TestLines_Golden(t *testing.T) {
 		if i == 4 {
 			s.Consumers[0].Skipped = 12
 		}
-		l.show(s)
+		l.tell(s)
+		l.print(summaryLine(s))
 	}
 	golden(t, "lines.txt", out.String())
 }
@@ -142,6 +139,9 @@ func TestTell(t *testing.T) {
 		"calm":             {func(*Snapshot) {}, "calm", moodCalm, []string{"All is well"}, "Try b"},
 		"down": {func(s *Snapshot) { *s = *outage() }, "outage", moodTrouble,
 			[]string{"down for 7.0 s", "143 so far"}, "Press b"},
+		"just down": {func(s *Snapshot) {
+			s.BrokerUp, s.deeds = false, deeds{broken: true, brokerDown: ago(300 * time.Millisecond)}
+		}, "outage", moodTrouble, []string{"connections break"}, "Press b"},
 		"down, and somebody is dead: the broker comes first": {func(s *Snapshot) {
 			*s = *poisoned()
 			s.BrokerUp, s.deeds.brokerDown = false, ago(time.Second)
@@ -174,6 +174,9 @@ func TestTell(t *testing.T) {
 			s.Consumers[0].Skipped, s.Consumers[1].Skipped = 20, 15
 			s.deeds = deeds{broken: true, poisoned: true, crashed: ago(time.Second), skippedBefore: 5}
 		}, "crashed", moodHealing, []string{"skipped 30"}, "Press q"},
+		"crashing": {func(s *Snapshot) {
+			s.deeds = deeds{broken: true, poisoned: true, crashed: ago(time.Second)}
+		}, "crashed", moodHealing, []string{"Kafka delivers again"}, "Press q"},
 		"all placed": {func(s *Snapshot) { s.Stopped = true }, "stopped", moodCalm, []string{"All orders are placed"}, "Try b"},
 	}
 	for name, c := range cases {
@@ -208,140 +211,6 @@ func TestWords(t *testing.T) {
 		require.Equal(t, want, shortTime(d))
 	}
 	require.Equal(t, []string{"a bc", "def", "toolongword", "x"}, wrap("a bc def toolongword x", 5))
-}
-
-// terminal is a screen's other side: a buffer, and keys that are pressed when asked for.
-type terminal struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-	in  *io.PipeReader
-	key *io.PipeWriter
-}
-
-func newTerminal(t *testing.T) *terminal {
-	term := &terminal{}
-	term.in, term.key = io.Pipe()
-	t.Cleanup(func() { _ = term.key.Close() }) // ends the goroutine that reads keys
-	return term
-}
-
-func (tm *terminal) Write(p []byte) (int, error) {
-	tm.mu.Lock()
-	defer tm.mu.Unlock()
-	return tm.out.Write(p)
-}
-
-func (tm *terminal) text() string {
-	tm.mu.Lock()
-	defer tm.mu.Unlock()
-	return tm.out.String()
-}
-
-func (tm *terminal) press(keys string) { _, _ = io.WriteString(tm.key, keys) }
-
-func (tm *terminal) screen() *Screen {
-	return &Screen{In: tm.in, Out: tm, Size: func() (int, int) { return 80, 24 }}
-}
-
-func TestScreen_DrawsWhatChanged(t *testing.T) {
-	t.Parallel()
-	tm := newTerminal(t)
-	s := tm.screen()
-	require.NoError(t, s.draw(calm(), ""))
-	first := tm.text()
-	require.Contains(t, first, "\x1b[2J")
-	require.Equal(t, 24, strings.Count(first, ";1H"), "every line once")
-
-	require.NoError(t, s.draw(calm(), ""))
-	require.Equal(t, beginFrame+endFrame, tm.text()[len(first):], "nothing changed, nothing drawn")
-
-	before := len(tm.text())
-	later := calm()
-	later.Elapsed += time.Second
-	later.OrdersCommitted++
-	require.NoError(t, s.draw(later, ""))
-	changed := tm.text()[before:]
-	require.Equal(t, 2, strings.Count(changed, ";1H"), "the clock and the orders: %q", changed)
-	require.NotContains(t, changed, "\x1b[2J", "no flicker")
-
-	before = len(tm.text())
-	s.Size = func() (int, int) { return 60, 20 }
-	require.NoError(t, s.draw(later, ""))
-	require.Equal(t, 20, strings.Count(tm.text()[before:], ";1H"), "a new size draws everything")
-}
-
-// TestScreen_Keys plays with a whole demo through the keys of the view.
-func TestScreen_Keys(t *testing.T) {
-	t.Parallel()
-	tm := newTerminal(t)
-	screen := tm.screen()
-	restored := 0
-	screen.Raw = func() (func(), error) { return func() { restored++ }, nil }
-	from := 0 // what was drawn before the last key does not count
-	shown := func(pattern string) {
-		t.Helper()
-		re := regexp.MustCompile(pattern)
-		require.Eventually(t, func() bool { return re.MatchString(tm.text()[from:]) }, 20*time.Second, 20*time.Millisecond, pattern)
-		from = len(tm.text())
-	}
-	done := make(chan Summary, 1)
-	go func() {
-		s, err := Run(t.Context(), Options{Rate: 40, Linger: true, Dir: t.TempDir()}, screen)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- s
-	}()
-	shown(`All is well`)
-	tm.press("b")
-	shown(`The broker has been down`)
-	tm.press("b")
-	shown(`Healed: the \d+ events`)
-	tm.press("p")
-	shown(`is DEAD: the name of its topic`)
-	tm.press("r")
-	shown(`Repaired: 1 dead event`)
-	tm.press("c")
-	shown(`Both consumers crashed`)
-	tm.press("\x1b[A") // an arrow does nothing
-	tm.press("x")
-	tm.press("p")
-	shown(`is DEAD: the name of its topic`)
-	tm.press("d")
-	shown(`Given up`)
-	tm.press("q")
-	s := <-done
-	require.False(t, s.Broken(), "%+v", s)
-	require.Equal(t, 1, s.Dead)
-	require.Equal(t, 1, restored)
-	require.True(t, strings.HasPrefix(tm.text(), enter))
-	require.True(t, strings.HasSuffix(tm.text(), leave+farewell))
-}
-
-// TestScreen_RestoresAfterPanic: whatever happens, the terminal is as it was.
-func TestScreen_RestoresAfterPanic(t *testing.T) {
-	t.Parallel()
-	tm := newTerminal(t)
-	screen := tm.screen()
-	restored := false
-	screen.Raw = func() (func(), error) { return func() { restored = true }, nil }
-	screen.Size = func() (int, int) { panic("no size") }
-	_, err := Run(t.Context(), Options{Linger: true, Dir: t.TempDir()}, screen)
-	require.ErrorContains(t, err, "no size")
-	require.True(t, restored)
-	require.Contains(t, tm.text(), leave)
-}
-
-func TestScreen_EndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	tm := newTerminal(t)
-	screen := tm.screen()
-	ctx, stop := context.WithCancel(t.Context())
-	screen.Size = func() (int, int) { stop(); return 80, 24 } // a signal while it draws
-	s, err := Run(ctx, Options{Linger: true, Dir: t.TempDir()}, screen)
-	require.NoError(t, err)
-	require.False(t, s.Broken(), "%+v", s)
-	require.Contains(t, tm.text(), leave)
 }
 
 func TestLines_ShowARun(t *testing.T) {
