@@ -38,7 +38,8 @@ var mayImport = map[string][]string{
 		daemon + "/config", daemon + "/api", library + "/outbox", library + "/schema"},
 	daemon + "/demo": {daemon, daemon + "/sqlite", daemon + "/kafka", daemon + "/api",
 		library + "/outbox", library + "/inbox", library + "/schema"},
-	daemon + "/cmd/postrider": {daemon, daemon + "/app", daemon + "/config", daemon + "/demo", library + "/schema"},
+	daemon + "/cmd/postrider": {daemon, daemon + "/app", daemon + "/config", daemon + "/demo", daemon + "/kafka",
+		library + "/outbox", library + "/schema"},
 }
 
 // thirdParty holds the modules that a package of the library may use. The library's users have their
@@ -49,7 +50,7 @@ var thirdParty = map[string][]string{
 }
 
 // outside are trees that nothing ships from.
-var outside = []string{library + "/bench", library + "/examples", library + "/dev", daemon + "/librarytest"}
+var outside = []string{library + "/bench", library + "/examples", library + "/dev", daemon + "/librarytest", daemon + "/crashtest"}
 
 type listed struct {
 	ImportPath string

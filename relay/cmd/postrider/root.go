@@ -51,8 +51,12 @@ func newRoot(c *cli) *cobra.Command {
 	flags.DurationVar(&c.timeout, "timeout", 0, "give up after this long; 0 is no limit")
 
 	root.AddCommand(
-		configCommand(c),
+		demoCommand(c),
+		runCommand(c),
+		statusCommand(c),
+		eventsCommand(c),
 		schemaCommand(c),
+		configCommand(c),
 		versionCommand(c),
 		completionCommand(c),
 	)

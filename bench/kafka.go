@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const partitions = 12
+
+// newTopic makes a topic of its own for one measure and returns how to delete it.
+func newTopic(ctx context.Context, addr, prefix string) (name string, remove func(), err error) {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		return "", nil, err
+	}
+	adm := kadm.NewClient(cl)
+	name = fmt.Sprintf("bench-%s-%d", prefix, time.Now().UnixNano())
+	if _, err := adm.CreateTopic(ctx, partitions, 1, nil, name); err != nil {
+		cl.Close()
+		return "", nil, fmt.Errorf("create topic: %w", err)
+	}
+	return name, func() {
+		_, _ = adm.DeleteTopics(context.WithoutCancel(ctx), name)
+		cl.Close()
+	}, nil
+}
+
+// records counts what a topic holds.
+func records(ctx context.Context, addr, topic string) (int64, error) {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		return 0, err
+	}
+	defer cl.Close()
+	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	var n int64
+	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+	return n, nil
+}
+
+// producer is the raw client of article and ceiling: idempotent, acks from all.
+func producer(addr string) (*kgo.Client, error) {
+	return kgo.NewClient(kgo.SeedBrokers(addr), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(100_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
+}
+
+func setTopic(ctx context.Context, addr, topic, key, value string) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	_, err = kadm.NewClient(cl).AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, topic)
+	return err
+}

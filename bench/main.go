@@ -1,0 +1,86 @@
+// Command bench measures the relay beside what it could be at best and what it replaces, in one run on
+// one real database and one real Kafka, so that the ratios hold on any machine:
+//
+//	article   the relay of the article in our words: claim ten, send one, wait, mark one
+//	ceiling   raw driver and raw producer: read, produce, mark in sets; no rule, no order, no failure
+//	product   postrider
+//
+// It owns the measuring and nothing that ships.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+)
+
+type settings struct {
+	database string // URL
+	kafka    string // host:port
+	events   int
+	size     int // payload bytes
+	keys     int
+	article  int // events of the article's relay: it is slow
+	rounds   int
+	rate     int // transactions a second, for latency
+	seconds  int
+}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.database, "database", os.Getenv("POSTRIDER_TEST_POSTGRES"), "database URL: postgres://, mysql://, mariadb://")
+	flag.StringVar(&s.kafka, "kafka", os.Getenv("POSTRIDER_TEST_KAFKA"), "Kafka host:port")
+	flag.IntVar(&s.events, "events", 200_000, "events to drain")
+	flag.IntVar(&s.size, "size", 300, "payload bytes an event")
+	flag.IntVar(&s.keys, "keys", 10_000, "distinct keys")
+	flag.IntVar(&s.article, "article-events", 1_500, "events for the article's relay, which is slow")
+	flag.IntVar(&s.rounds, "rounds", 3, "rounds; the median is shown")
+	flag.IntVar(&s.rate, "rate", 500, "latency: transactions a second")
+	flag.IntVar(&s.seconds, "seconds", 20, "latency: how long")
+	flag.Usage = func() {
+		fmt.Fprintf(os.Stderr, "usage: go run ./bench [flags] drain|latency|writer|marks|memory|idle …\n\n"+
+			"Addresses default to what `dev/servers env` sets. Example:\n  eval \"$(dev/servers env)\" && go run ./bench drain latency writer marks\n\n")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, s, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, s settings, what []string) error {
+	if s.database == "" || s.kafka == "" {
+		return fmt.Errorf("no servers: set POSTRIDER_TEST_POSTGRES and POSTRIDER_TEST_KAFKA (dev/servers env prints them), or -database and -kafka")
+	}
+	if len(what) == 0 {
+		what = []string{"drain"}
+	}
+	measures := map[string]func(context.Context, settings) error{
+		"drain": drain, "latency": latency, "writer": writerCost, "marks": marks, "memory": memory, "idle": idle,
+	}
+	for _, name := range what {
+		f, known := measures[name]
+		if !known {
+			return fmt.Errorf("unknown measure %q, see -help", name)
+		}
+		fmt.Printf("\n%s (%s)\n%s\n", name, scheme(s.database), strings.Repeat("-", 60))
+		began := time.Now()
+		if err := f(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		fmt.Printf("took %.0f s\n", time.Since(began).Seconds())
+	}
+	return nil
+}
+
+func scheme(url string) string {
+	name, _, _ := strings.Cut(url, ":")
+	return name
+}

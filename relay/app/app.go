@@ -1,0 +1,242 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/relay/api"
+	"github.com/postrider/postrider/relay/config"
+	"github.com/postrider/postrider/relay/kafka"
+)
+
+// Options is what Run needs beside the configuration.
+type Options struct {
+	Config   *config.Config
+	Logger   *slog.Logger // defaults to silence
+	Version  string       // shown in outbox_build_info
+	Revision string
+	// UntilDrained ends Run once nothing is due.
+	UntilDrained bool
+	// Notify, when set, is told of each phase for a service manager: "READY=1", "STATUS=…", "STOPPING=1".
+	Notify func(state string)
+}
+
+// Waits for servers double from firstWait to longestWait: short enough that the relay is at work
+// within 5 s of their return (P7).
+const (
+	firstWait   = 250 * time.Millisecond
+	longestWait = 4 * time.Second
+)
+
+// app is one run of the relay process.
+type app struct {
+	o       Options
+	cfg     *config.Config
+	log     *slog.Logger
+	metrics *api.Metrics
+	server  *api.Server
+	kafka   kafka.Config
+}
+
+// Run relays until ctx ends, then drains and returns nil. With UntilDrained it also returns nil once
+// nothing is due. It waits for a database or a Kafka that does not answer; what waiting cannot cure is
+// returned, as a *relay.SetupError where a person must act.
+func Run(ctx context.Context, o Options) error {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Notify == nil {
+		o.Notify = func(string) {}
+	}
+	a := &app{o: o, cfg: o.Config, log: o.Logger.With("relay", o.Config.Relay.Name)}
+	if err := a.parseKafka(); err != nil {
+		return err
+	}
+	a.metrics = api.NewMetrics(o.Version, o.Revision)
+	server, err := api.Listen(ctx, o.Config.HTTP.Listen, a.metrics, a.log)
+	if err != nil {
+		return err
+	}
+	a.server = server
+	// HTTP goes last, so that health stays truthful while the relay drains.
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = server.Close(closing)
+	}()
+	a.log.Info("postrider starts", "version", o.Version, "http", server.Addr(), "outbox", a.cfg.Outbox.Name,
+		"table", a.cfg.Outbox.Table, "claim", string(a.cfg.Relay.Claim), "delivery", a.cfg.Relay.Delivery)
+	err = a.loop(ctx)
+	o.Notify("STOPPING=1")
+	if err == nil {
+		a.log.Info("postrider stopped", "drained", o.UntilDrained && ctx.Err() == nil)
+	}
+	return err
+}
+
+func (a *app) parseKafka() error {
+	cfg, problems, notices := kafka.Parse(a.cfg.Kafka.Reveal())
+	for _, n := range notices {
+		a.log.Info("kafka property without effect", "property", n.Property, "reason", n.Text)
+	}
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		errs[i] = &relay.SetupError{Kind: relay.SetupUsage, Thing: "kafka." + p.Property, Reason: p.Reason, Fix: p.Fix}
+	}
+	a.kafka = cfg
+	return errors.Join(errs...)
+}
+
+// loop runs one relay after another: a relay that lost its table is replaced, since what it had in
+// flight is no longer its own.
+func (a *app) loop(ctx context.Context) error {
+	for {
+		err := a.once(ctx)
+		switch {
+		case ctx.Err() != nil && a.o.UntilDrained:
+			return fmt.Errorf("stopped before the outbox was drained: %w", context.Cause(ctx))
+		case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, relay.ErrOwnershipLost)):
+			return nil
+		case !errors.Is(err, relay.ErrOwnershipLost):
+			return err
+		}
+		a.log.Warn("ownership of the table was lost (its database session ended), starting over")
+		sleep(ctx, firstWait)
+	}
+}
+
+// once opens store and sink, waiting for their servers, and relays until it ends.
+func (a *app) once(ctx context.Context) error {
+	store, err := await(ctx, a, "the database", func() (Store, error) { return OpenStore(ctx, a.cfg) })
+	if err != nil {
+		return err
+	}
+	for _, n := range store.Notices() {
+		a.log.Info("about the table", "notice", n)
+	}
+	sink, err := a.openSink(ctx)
+	if err != nil {
+		_ = store.Close()
+		return err
+	}
+	r := relay.New(a.relayOptions(store, sink))
+	a.metrics.Watch(store, r.Status, a.log)
+	a.server.Follow(r.Status, "")
+	defer a.server.Follow(nil, "stopped")
+	defer a.metrics.Watch(nil, nil, a.log)
+	a.o.Notify("READY=1")
+	return r.Run(ctx)
+}
+
+func (a *app) openSink(ctx context.Context) (*kafka.Sink, error) {
+	sink, err := kafka.NewSink(a.kafka, kafka.Options{
+		Logger:            a.log,
+		UnknownTopicGrace: a.cfg.Relay.UnknownTopicGrace,
+		CreateTopics:      a.createTopics(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the Kafka client: %w", err)
+	}
+	_, err = await(ctx, a, "Kafka", func() (struct{}, error) { return struct{}{}, sink.Ping(ctx) })
+	if err != nil {
+		_ = sink.Close(ctx)
+		return nil, err
+	}
+	for _, f := range sink.CheckTopics(ctx, a.knownTopics()) {
+		a.log.Warn("about a topic", "topic", f.Topic, "problem", f.Problem, "advice", f.Advice)
+	}
+	return sink, nil
+}
+
+func (a *app) createTopics() kafka.CreateTopics {
+	c := a.cfg.Relay.CreateTopics
+	return kafka.CreateTopics{Partitions: int32(c.Partitions), ReplicationFactor: int16(c.ReplicationFactor)}
+}
+
+// knownTopics are those that the configuration names without variables.
+func (a *app) knownTopics() []string {
+	var names []string
+	router := a.cfg.Router()
+	for _, t := range append([]relay.Template{router.Default}, topics(router.Routes)...) {
+		if name, static := t.Static(); static {
+			names = append(names, name)
+		}
+	}
+	if t := a.cfg.Relay.Retry.DeadLetterTopic; t != "" {
+		names = append(names, t)
+	}
+	return names
+}
+
+func topics(routes []relay.Route) []relay.Template {
+	ts := make([]relay.Template, len(routes))
+	for i := range routes {
+		ts[i] = routes[i].Topic
+	}
+	return ts
+}
+
+func (a *app) relayOptions(store relay.Store, sink relay.Sink) relay.Options {
+	c := a.cfg
+	return relay.Options{
+		Name: c.Relay.Name, Store: store, Sink: sink, Claim: c.Relay.Claim,
+		Router:          c.Router(),
+		Encode:          relay.Encoder{Envelope: c.Record.Envelope, ContentType: c.Record.ContentType, DenyHeaders: c.Record.Headers.Deny},
+		Retry:           c.Backoff(),
+		OnDead:          c.Relay.Retry.OnDead,
+		DeadLetterTopic: c.Relay.Retry.DeadLetterTopic,
+		Batch:           c.Relay.Batch,
+		BatchBytes:      int64(c.Relay.BatchBytes),
+		PollInterval:    c.Relay.PollInterval,
+		DrainTimeout:    c.Relay.ShutdownTimeout,
+		UntilDrained:    a.o.UntilDrained,
+		Hooks:           a.metrics,
+		Logger:          a.log,
+	}
+}
+
+// await calls open until it succeeds, as long as it fails for a server that does not answer. Each
+// new reason is one line.
+func await[T any](ctx context.Context, a *app, what string, open func() (T, error)) (T, error) {
+	var none T
+	wait, said := firstWait, ""
+	for {
+		got, err := open()
+		if err == nil {
+			if said != "" {
+				a.log.Info(what + " answers")
+			}
+			return got, nil
+		}
+		setup := relay.AsSetup(err)
+		if ctx.Err() != nil {
+			return none, ctx.Err()
+		}
+		if setup == nil || setup.Kind != relay.SetupUnreachable {
+			return none, err
+		}
+		if line := setup.Error(); line != said {
+			said = line
+			a.log.Warn("waiting for "+what, "error", line)
+		}
+		a.server.Follow(nil, "waiting for "+what+": "+setup.Error())
+		a.o.Notify("STATUS=waiting for " + what)
+		if !sleep(ctx, wait) {
+			return none, ctx.Err()
+		}
+		wait = min(wait*2, longestWait)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

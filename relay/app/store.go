@@ -1,0 +1,52 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/relay/config"
+	"github.com/postrider/postrider/relay/mysql"
+	"github.com/postrider/postrider/relay/postgres"
+	"github.com/postrider/postrider/relay/sqlite"
+)
+
+// Store is what every database package offers: the poller's half, the operator's half, and what it
+// noticed while it looked at the table.
+type Store interface {
+	relay.Store
+	relay.Admin
+	// Notices are facts about the table worth a line at start, such as a column type that rewrites
+	// payloads.
+	Notices() []string
+}
+
+// OpenStore opens the configured table once and checks it. A server that does not answer is a
+// *relay.SetupError of kind SetupUnreachable; OpenStore does not wait for it.
+func OpenStore(ctx context.Context, cfg *config.Config) (Store, error) {
+	url := cfg.DatabaseURL()
+	o := relay.StoreOptions{
+		URL: url, Name: cfg.Outbox.Name, Relay: cfg.Relay.Name, Table: cfg.Table(), Claim: cfg.Relay.Claim,
+		OnDead: cfg.Relay.Retry.OnDead, ClaimTimeout: cfg.Relay.ClaimTimeout,
+	}
+	scheme, _, _ := strings.Cut(url, ":")
+	switch scheme {
+	case "postgres", "postgresql":
+		return opened(postgres.Open(ctx, o))
+	case "mysql", "mariadb":
+		return opened(mysql.Open(ctx, o))
+	case "sqlite":
+		return opened(sqlite.Open(ctx, o))
+	}
+	return nil, &relay.SetupError{Kind: relay.SetupUsage, Thing: "database.url",
+		Reason: fmt.Sprintf("unknown scheme %q", scheme), Fix: "use postgres://, mysql://, mariadb:// or sqlite:"}
+}
+
+// opened keeps a nil *Store from becoming a Store that is not nil.
+func opened[S Store](s S, err error) (Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
