@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -189,13 +188,22 @@ func TestCase_P01_GuiltyRecordsAreFoundByHalving(t *testing.T) {
 // is never in the log before it, however the halves fall.
 func TestCase_O03_NothingOvertakesARefusedRecordOfItsKey(t *testing.T) {
 	t.Parallel()
+	for partitions, rounds := range map[int32]int{1: 40, 2: 5} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
+			t.Parallel()
+			refusals(t, partitions, rounds)
+		})
+	}
+}
+
+func refusals(t *testing.T, partitions int32, rounds int) {
 	k := cluster(t)
 	seed := k.ListenAddrs()[0]
-	topic := newTopic(t, seed, 2, nil)
+	topic := newTopic(t, seed, partitions, nil)
 	refusePoison(k)
 	s := open(t, parsed(t, properties(seed)), Options{})
 	random := rand.New(rand.NewPCG(1, 2))
-	for round := range 40 {
+	for round := range rounds {
 		recs := make([]relay.Record, 300)
 		first := map[string]int{} // the first guilty record of each key
 		for i := range recs {
@@ -272,5 +280,3 @@ func refusePoison(k *kfake.Cluster) (requests func() int) {
 		return n
 	}
 }
-
-var _ = context.Background
