@@ -46,7 +46,8 @@ type Columns struct {
 }
 
 // Lengths are the columns' limits in characters, as in VARCHAR(n). Zero means the limit of the
-// product's own table; a negative number means no limit.
+// product's own tables, which is the same on every database though PostgreSQL's columns are TEXT; a
+// negative number means no limit.
 type Lengths struct {
 	EventID       int // 64
 	AggregateType int // 255

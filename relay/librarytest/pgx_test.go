@@ -22,7 +22,7 @@ var queryModes = []pgx.QueryExecMode{
 }
 
 // pgxConn opens pgx's own connection in one of its query modes.
-func pgxConn(t *testing.T, b *base, mode pgx.QueryExecMode, params url.Values) *pgx.Conn {
+func pgxConn(t testing.TB, b *base, mode pgx.QueryExecMode, params url.Values) *pgx.Conn {
 	t.Helper()
 	config, err := pgx.ParseConfig(b.postgresURL(params))
 	require.NoError(t, err)

@@ -68,7 +68,7 @@ type base struct {
 	name string   // of the schema, the database or the file
 }
 
-func serverURL(t *testing.T, variable string) *url.URL {
+func serverURL(t testing.TB, variable string) *url.URL {
 	t.Helper()
 	value := os.Getenv(variable)
 	if value == "" {
@@ -84,7 +84,7 @@ func serverURL(t *testing.T, variable string) *url.URL {
 
 // pooled is a database of its own behind PgBouncer in transaction mode. A schema would not do: its
 // search_path would stay on the pooler's connections.
-func pooled(t *testing.T) *base {
+func pooled(t testing.TB) *base {
 	t.Helper()
 	pooler := serverURL(t, "POSTRIDER_TEST_PGBOUNCER")
 	direct := server{"postgres-oldest", outbox.Postgres, "POSTRIDER_TEST_POSTGRES"}.base(t)
@@ -96,7 +96,7 @@ func pooled(t *testing.T) *base {
 	return &b
 }
 
-func (s server) base(t *testing.T) *base {
+func (s server) base(t testing.TB) *base {
 	t.Helper()
 	b := &base{server: s, name: "library_" + strings.ReplaceAll(outbox.NewID(), "-", "")[8:]}
 	switch s.dialect {
@@ -116,7 +116,7 @@ func (s server) base(t *testing.T) *base {
 }
 
 // create makes the test's schema or database and drops it at the end.
-func (b *base) create(t *testing.T, create, drop string) {
+func (b *base) create(t testing.TB, create, drop string) {
 	t.Helper()
 	admin := *b
 	admin.name = strings.TrimPrefix(b.url.Path, "/")
@@ -132,14 +132,14 @@ func (b *base) create(t *testing.T, create, drop string) {
 }
 
 // open connects with further parameters and closes the connection before the schema is dropped.
-func (b *base) open(t *testing.T, params url.Values) *sql.DB {
+func (b *base) open(t testing.TB, params url.Values) *sql.DB {
 	t.Helper()
 	db := b.connect(t, params)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
 
-func (b *base) openAs(t *testing.T, user *url.Userinfo, params url.Values) *sql.DB {
+func (b *base) openAs(t testing.TB, user *url.Userinfo, params url.Values) *sql.DB {
 	t.Helper()
 	other, u := *b, *b.url
 	u.User = user
@@ -147,7 +147,7 @@ func (b *base) openAs(t *testing.T, user *url.Userinfo, params url.Values) *sql.
 	return other.open(t, params)
 }
 
-func (b *base) connect(t *testing.T, params url.Values) *sql.DB {
+func (b *base) connect(t testing.TB, params url.Values) *sql.DB {
 	t.Helper()
 	driver, dsn := "sqlite", "file:"+b.name+"?_pragma=busy_timeout(10000)&"+params.Encode()
 	switch b.dialect {
@@ -183,14 +183,14 @@ func (b *base) mysqlDSN(params url.Values) string {
 }
 
 // apply makes the product's own tables.
-func (b *base) apply(t *testing.T) *base {
+func (b *base) apply(t testing.TB) *base {
 	t.Helper()
 	_, err := schema.Apply(t.Context(), b.DB, b.dialect)
 	require.NoError(t, err)
 	return b
 }
 
-func (b *base) exec(t *testing.T, statements ...string) {
+func (b *base) exec(t testing.TB, statements ...string) {
 	t.Helper()
 	for _, s := range statements {
 		_, err := b.Exec(s)

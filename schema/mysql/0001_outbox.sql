@@ -1,4 +1,4 @@
--- Postrider's tables on MySQL 8.0.16 and later.
+-- Postrider's tables on MySQL 8.0.17 and later.
 -- Plain SQL that any migration tool can run; running it twice changes nothing.
 
 -- Events of the services, written in their own transactions.

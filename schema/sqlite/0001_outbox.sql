@@ -1,4 +1,4 @@
--- Postrider's tables on SQLite 3.35 and later.
+-- Postrider's tables on SQLite 3.38 and later.
 -- Plain SQL that any migration tool can run; running it twice changes nothing.
 --
 -- Times are text in UTC with milliseconds and a fixed width, 2026-07-15T10:30:00.000Z, so that they
