@@ -23,6 +23,9 @@ func drain(ctx context.Context, s settings) error {
 	for round := range s.rounds {
 		for i := range contenders {
 			c := &contenders[i]
+			if s.only != "" && s.only != c.name {
+				continue
+			}
 			rate, err := once(ctx, s, c.name, c.events, c.run)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"strings"
 	"time"
 )
@@ -28,6 +29,8 @@ type settings struct {
 	rounds   int
 	rate     int // transactions a second, for latency
 	seconds  int
+	only     string
+	profile  string
 }
 
 func main() {
@@ -40,6 +43,8 @@ func main() {
 	flag.IntVar(&s.article, "article-events", 1_500, "events for the article's relay, which is slow")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds; the median is shown")
 	flag.IntVar(&s.rate, "rate", 500, "latency: transactions a second")
+	flag.StringVar(&s.only, "only", "", "drain: just this contender")
+	flag.StringVar(&s.profile, "cpuprofile", "", "write a CPU profile of the run to this file")
 	flag.IntVar(&s.seconds, "seconds", 20, "latency: how long")
 	flag.Usage = func() {
 		fmt.Fprintf(os.Stderr, "usage: go run ./bench [flags] drain|latency|writer|marks|memory|idle …\n\n"+
@@ -58,6 +63,17 @@ func main() {
 func run(ctx context.Context, s settings, what []string) error {
 	if s.database == "" || s.kafka == "" {
 		return fmt.Errorf("no servers: set POSTRIDER_TEST_POSTGRES and POSTRIDER_TEST_KAFKA (dev/servers env prints them), or -database and -kafka")
+	}
+	if s.profile != "" {
+		f, err := os.Create(s.profile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
 	}
 	if len(what) == 0 {
 		what = []string{"drain"}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
 )
 
 // marks compares the mark of the own table's layout (no index over what a mark changes: a heap-only
@@ -70,4 +69,3 @@ func markRate(ctx context.Context, s settings, index string) (float64, error) {
 	}
 	return float64(s.events) / time.Since(began).Seconds(), nil
 }
-
