@@ -77,7 +77,7 @@ type consumer struct {
 	applied int  // effects
 	skipped int  // repetitions that the inbox kept away
 	total   int
-	crashes int
+	reborn  bool                     // crashed, and has not yet seen again what it had applied
 	next    map[topicPartition]int64 // the offset after the last event in the database
 }
 
@@ -122,9 +122,9 @@ func (c *consumer) live(ctx context.Context) error {
 			if err := c.apply(ctx, records); err != nil {
 				return fmt.Errorf("consumer %s: %w", c.name, err)
 			}
-		}
-		if c.mustCrash() {
-			return errCrashed // what is in the database and not in the offsets will come again
+			if c.mustCrash() {
+				return errCrashed // these are in the database and not in the offsets: they will come again
+			}
 		}
 		if ctx.Err() != nil || time.Since(committed) >= commitEvery {
 			commitOffsets(ctx, client)
@@ -172,6 +172,7 @@ func (c *consumer) apply(ctx context.Context, records []*kgo.Record) error {
 	c.applied += applied
 	c.skipped += skipped
 	c.total += change
+	c.reborn = false
 	for _, rec := range records {
 		tp := topicPartition{rec.Topic, rec.Partition}
 		c.next[tp] = max(c.next[tp], rec.Offset+1)
@@ -211,9 +212,7 @@ func (c *consumer) mustCrash() bool {
 	defer c.mu.Unlock()
 	crash := c.crash
 	c.crash = false
-	if crash {
-		c.crashes++
-	}
+	c.reborn = crash
 	return crash
 }
 
@@ -232,7 +231,7 @@ func (c *consumer) reached(ends map[topicPartition]int64) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !behind(c.next, own)
+	return !c.reborn && !behind(c.next, own)
 }
 
 // effects reads from the consumer's own tables how often each event took effect.

@@ -139,7 +139,7 @@ func TestPromiseP6_Poison(t *testing.T) {
 // await looks until the demo is as wanted; the test's own limit of time ends it.
 func await(ctx context.Context, t *testing.T, d *Demo, wanted func(*Snapshot) bool) Snapshot {
 	t.Helper()
-	limit := time.Now().Add(20 * time.Second)
+	limit := time.Now().Add(time.Minute)
 	for {
 		s, err := d.Snapshot(ctx)
 		if err == nil && wanted(&s) {

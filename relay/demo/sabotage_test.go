@@ -25,10 +25,8 @@ func TestRun_SeesWhatBreaks(t *testing.T) {
 	}{
 		"missing: marked before the acknowledgement": {
 			func(ctx context.Context, d *Demo) error {
-				d.StopBroker()
-				await(ctx, t, d, func(s *Snapshot) bool { return s.New > 10 })
-				return exec(ctx, d, `UPDATE outbox_events SET status = 'SENT' WHERE event_id IN
-					(SELECT event_id FROM outbox_events WHERE status = 'NEW' ORDER BY id DESC LIMIT 1)`)
+				return exec(ctx, d, `CREATE TRIGGER early AFTER INSERT ON outbox_events WHEN new.event_type = 'OrderPaid'
+					BEGIN UPDATE outbox_events SET status = 'SENT' WHERE id = new.id; END`)
 			},
 			func(s Summary) int { return s.Missing },
 		},
@@ -82,12 +80,10 @@ func TestRun_SeesWhatBreaks(t *testing.T) {
 			},
 			func(s Summary) int { return s.OutOfOrder },
 		},
-		"altered: the row's payload was edited": {
+		"altered: something rewrites payloads": {
 			func(ctx context.Context, d *Demo) error {
-				d.StopBroker()
-				await(ctx, t, d, func(s *Snapshot) bool { return s.New > 10 })
-				return exec(ctx, d, `UPDATE outbox_events SET payload = CAST(payload AS TEXT) || ' ' WHERE id =
-					(SELECT max(id) FROM outbox_events WHERE status = 'NEW')`)
+				return exec(ctx, d, `CREATE TRIGGER rewrite AFTER INSERT ON outbox_events
+					BEGIN UPDATE outbox_events SET payload = CAST(payload AS TEXT) || ' ' WHERE id = new.id; END`)
 			},
 			func(s Summary) int { return s.Altered },
 		},
@@ -106,7 +102,12 @@ func TestRun_SeesWhatBreaks(t *testing.T) {
 				await(ctx, t, d, func(s *Snapshot) bool {
 					return s.Sent > 10 && s.Consumers[0].Applied > 0 && s.Consumers[1].Applied > 0
 				})
-				return c.sabotage(ctx, d)
+				if err := c.sabotage(ctx, d); err != nil {
+					return err
+				}
+				placed := d.book.counts().eventsCommitted
+				await(ctx, t, d, func(*Snapshot) bool { return d.book.counts().eventsCommitted > placed+10 })
+				return nil
 			})
 			s, err := Run(t.Context(), Options{Rate: 30, Linger: true, Dir: t.TempDir()}, w)
 			require.NoError(t, err)

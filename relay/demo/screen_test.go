@@ -84,7 +84,7 @@ func TestScreen_Keys(t *testing.T) {
 	shown := func(pattern string) {
 		t.Helper()
 		re := regexp.MustCompile(pattern)
-		require.Eventually(t, func() bool { return re.MatchString(tm.text()[from:]) }, 20*time.Second, 20*time.Millisecond, pattern)
+		require.Eventually(t, func() bool { return re.MatchString(tm.text()[from:]) }, time.Minute, 20*time.Millisecond, pattern)
 		from = len(tm.text())
 	}
 	done := make(chan Summary, 1)

@@ -87,8 +87,8 @@ func TestFrame_Golden(t *testing.T) {
 func TestFrame_FitsEverySize(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*Snapshot{calm(), outage(), poisoned(), {BrokerUp: true}} {
-		for width := 1; width < 130; width += 3 {
-			for height := 1; height < 50; height++ {
+		for width := 1; width < 130; width += 9 {
+			for height := 1; height < 45; height += 2 {
 				lines := frame(s, width, height, "")
 				require.LessOrEqual(t, len(lines), height)
 				for _, l := range lines {
