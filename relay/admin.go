@@ -56,7 +56,8 @@ type Admin interface {
 	// Get returns one row by event id with its payload; found is false when there is none.
 	Get(ctx context.Context, eventID string) (row EventRow, found bool, err error)
 	// Retry makes FAILED and DEAD rows of the filter due now: FAILED with next_retry_at = now and
-	// retry_count 0. Rows in other states are not touched: skipped counts them. dryRun changes nothing.
+	// retry_count 0. Rows in other states are not touched: skipped counts them. A discarded row comes back
+	// only when EventIDs names it. dryRun changes nothing.
 	Retry(ctx context.Context, f Filter, dryRun bool) (done, skipped int64, err error)
 	// Discard gives up DEAD rows: they stay DEAD with "discarded: reason" before their last error and no
 	// longer block their key. A table without a last_error column loses the row instead.

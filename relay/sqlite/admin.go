@@ -240,7 +240,11 @@ func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, s
 		col(l.cols.RetryCount) + " = 0",
 		col(l.cols.NextRetryAt) + " = " + l.clocks[l.cols.NextRetryAt].at("'now'", ""),
 	}
-	eligible := "(" + l.failedWhere() + ") OR (" + l.status(l.states.Dead) + ")"
+	dead := l.deadWhere()
+	if len(f.EventIDs) > 0 {
+		dead = l.status(l.states.Dead)
+	}
+	eligible := "(" + l.failedWhere() + ") OR (" + dead + ")"
 	return s.change(ctx, f, eligible, l.touched(sets), dryRun)
 }
 

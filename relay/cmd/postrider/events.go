@@ -294,7 +294,13 @@ func eventsDiscardCommand(c *cli) *cobra.Command {
 		Example: "  postrider events discard 0198c0de-0000-7000-8000-000000000001 --reason 'order was a test'",
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept in last_error (required)")
-	_ = cmd.MarkFlagRequired("reason")
+	discard := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
+		if reason == "" {
+			return &usageError{thing: "--reason", reason: "is missing", next: "say why the events are given up: it is kept in last_error"}
+		}
+		return discard(cmd, ids)
+	}
 	return cmd
 }
 
@@ -335,7 +341,7 @@ func (a *act) run(ctx context.Context, c *cli, store relay.Admin, filter relay.F
 		if err != nil {
 			return fmt.Errorf("%s events: %w", a.verb, err)
 		}
-		if err := c.confirm(fmt.Sprintf("%s %d events?", a.verb, n)); err != nil {
+		if err := c.confirm(fmt.Sprintf("%s %s", a.verb, events(n))); err != nil {
 			return err
 		}
 	}
@@ -357,20 +363,27 @@ func (a *act) run(ctx context.Context, c *cli, store relay.Admin, filter relay.F
 		if a.dryRun {
 			would = "would be "
 		}
-		t.row(fmt.Sprintf("%d events %s%s, %d left alone (in another state)", done, would, a.did, skipped))
+		t.row(fmt.Sprintf("%s %s%s, %d left alone (another state)", events(done), would, a.did, skipped))
 	})
 }
 
+func events(n int64) string {
+	if n == 1 {
+		return "1 event"
+	}
+	return fmt.Sprintf("%d events", n)
+}
+
 // confirm asks at a terminal; without one the answer must have been given as --yes.
-func (c *cli) confirm(question string) error {
+func (c *cli) confirm(what string) error {
 	in, ok := c.in.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return &usageError{thing: question, reason: "there is no terminal to ask at", next: "add --yes, or look first with --dry-run"}
+		return &usageError{thing: what, reason: "there is no terminal to ask at", next: "add --yes, or look first with --dry-run"}
 	}
-	fmt.Fprint(c.errOut, question+" [y/N] ")
+	fmt.Fprint(c.errOut, what+"? [y/N] ")
 	line, _ := bufio.NewReader(in).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
-		return &usageError{thing: question, reason: "was not confirmed"}
+		return &usageError{thing: what, reason: "was not confirmed"}
 	}
 	return nil
 }

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/schema"
+)
+
+// desk is an outbox on SQLite and a Kafka in this process, driven by command lines.
+type desk struct {
+	db    *sql.DB
+	url   string
+	kafka string
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	d := &desk{url: "sqlite:" + filepath.Join(t.TempDir(), "outbox.db")}
+	db, err := openDatabase(outbox.SQLite, d.url, createFile)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	_, err = schema.Apply(t.Context(), db, outbox.SQLite)
+	require.NoError(t, err)
+	d.db = db
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	d.kafka = cluster.ListenAddrs()[0]
+	return d
+}
+
+func (d *desk) write(t *testing.T, evs ...outbox.Event) {
+	t.Helper()
+	tx, err := d.db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	require.NoError(t, outbox.New(outbox.SQLite, outbox.Options{}).Write(t.Context(), tx, evs...))
+	require.NoError(t, tx.Commit())
+}
+
+// do runs one command line and returns what it printed.
+func (d *desk) do(t *testing.T, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	args = append(args, "--database-url", d.url, "--bootstrap-servers", d.kafka,
+		"--set", "http.listen=127.0.0.1:0", "--timeout", "30s")
+	code = run(context.WithoutCancel(t.Context()), args, strings.NewReader(""), &stdout, &stderr)
+	return code, stdout.String(), stderr.String()
+}
+
+func (d *desk) list(t *testing.T, args ...string) []eventDocument {
+	t.Helper()
+	code, out, errOut := d.do(t, append([]string{"events", "list", "-o", "json"}, args...)...)
+	require.Zero(t, code, errOut)
+	var docs []eventDocument
+	require.NoError(t, json.Unmarshal([]byte(out), &docs))
+	return docs
+}
+
+func order(n int, topic string) outbox.Event {
+	return outbox.Event{ID: fmt.Sprintf("e-%d", n), AggregateType: "Order", AggregateID: fmt.Sprintf("ORD-%d", n%2),
+		Type: "OrderCreated", Topic: topic, Payload: []byte(`{"card":"4111-secret"}`)}
+}
+
+// TestRun_UntilDrained relays a table and ends with 0, the rows SENT with their receipts.
+func TestRun_UntilDrained(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for n := range 5 {
+		d.write(t, order(n, "orders"))
+	}
+	code, out, errOut := d.do(t, "run", "--until-drained")
+	require.Zero(t, code, errOut)
+	require.Empty(t, out, "data only on stdout")
+	require.NotContains(t, errOut, "4111-secret")
+	docs := d.list(t)
+	require.Len(t, docs, 5)
+	for _, doc := range docs {
+		require.Equal(t, "SENT", doc.Status)
+		require.Equal(t, "orders", *doc.KafkaTopic)
+		require.NotNil(t, doc.KafkaOffset)
+		require.NotNil(t, doc.SentAt)
+	}
+	code, out, _ = d.do(t, "status", "-o", "json")
+	require.Zero(t, code)
+	var doc statusDocument
+	require.NoError(t, json.Unmarshal([]byte(out), &doc))
+	require.Zero(t, doc.Outbox.New.Value)
+	require.True(t, doc.Outbox.New.Exact)
+	require.Empty(t, doc.Relays)
+}
+
+// TestEvents_DeadEventIsExplainedAndRepaired walks the operator's road: a dead event holds its key, is
+// listed with its reason, shown, retried or discarded, and the key goes on.
+func TestEvents_DeadEventIsExplainedAndRepaired(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.write(t, order(2, "orders"))
+	// The writer refuses such a name, another language's INSERT would not.
+	_, err := d.db.ExecContext(t.Context(), `INSERT INTO outbox_events (event_id, aggregate_type, aggregate_id, event_type, topic, payload)
+		VALUES ('bad', 'Order', 'ORD-0', 'OrderCreated', 'no such topic!', '{}')`)
+	require.NoError(t, err)
+	d.write(t, order(4, "orders"), order(3, "orders"))
+	code, _, errOut := d.do(t, "run", "--until-drained")
+	require.Zero(t, code, errOut)
+
+	dead := d.list(t, "--status", "DEAD")
+	require.Len(t, dead, 1)
+	require.Equal(t, "bad", dead[0].EventID)
+	require.Contains(t, *dead[0].LastError, "INVALID_TOPIC_EXCEPTION")
+	require.Equal(t, "e-4", d.list(t, "--status", "NEW")[0].EventID, "the key waits behind its dead event")
+	require.Len(t, d.list(t, "--status", "SENT"), 2, "other keys pass")
+
+	code, out, _ := d.do(t, "events", "show", "bad")
+	require.Zero(t, code)
+	require.Contains(t, out, "last error")
+	require.NotContains(t, out, "{}", "a payload is shown only on demand")
+	code, _, errOut = d.do(t, "events", "show", "nobody")
+	require.Equal(t, exitNotFound, code)
+	require.Contains(t, errOut, "event nobody: is not in the table")
+
+	code, _, errOut = d.do(t, "events", "discard", "--status", "DEAD", "--reason", "a test")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, errOut, "discard 1 event: there is no terminal to ask at; add --yes")
+	code, out, _ = d.do(t, "events", "discard", "--status", "DEAD", "--reason", "a test", "--dry-run")
+	require.Zero(t, code)
+	require.Contains(t, out, "1 event would be discarded")
+	code, out, _ = d.do(t, "events", "discard", "bad", "--reason", "a test")
+	require.Zero(t, code)
+	require.Contains(t, out, "1 event discarded, 0 left alone")
+	code, out, _ = d.do(t, "events", "retry", "--status", "DEAD", "--yes")
+	require.Zero(t, code)
+	require.Contains(t, out, "0 events made due now, 1 left alone", "what a person gave up comes back only by name")
+
+	code, _, errOut = d.do(t, "run", "--until-drained")
+	require.Zero(t, code, errOut)
+	require.Len(t, d.list(t, "--status", "SENT"), 3)
+	code, out, _ = d.do(t, "events", "list", "--status", "dead")
+	require.Zero(t, code)
+	require.Contains(t, out, "DEAD (discarded)")
+	require.Contains(t, out, "discarded: a test")
+}
+
+// TestEvents_BadFlags names the flag, the reason and the next step, with exit code 2.
+func TestEvents_BadFlags(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for _, c := range []struct{ args, want string }{
+		{"events retry", "names no events"},
+		{"events list --status GONE", "--status GONE: unknown state; use NEW, SENDING, SENT, FAILED or DEAD"},
+		{"events list --limit 0", "--limit: must be at least 1"},
+		{"events discard x", "--reason: is missing; say why"},
+		{"events show", "needs an argument"},
+	} {
+		code, _, errOut := d.do(t, strings.Fields(c.args)...)
+		require.Equal(t, exitUsage, code, c.args)
+		require.Contains(t, errOut, c.want, c.args)
+	}
+}
+
+// TestRun_WaitsForKafkaAndSaysSo: a Kafka that does not answer is waited for, and --timeout names
+// itself as the end.
+func TestRun_WaitsForKafkaAndSaysSo(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var stdout, stderr bytes.Buffer
+	code := run(context.WithoutCancel(t.Context()), []string{"run", "--until-drained", "--database-url", d.url,
+		"--bootstrap-servers", "127.0.0.1:1", "--set", "http.listen=127.0.0.1:0", "--timeout", "2s"}, strings.NewReader(""), &stdout, &stderr)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr.String(), "waiting for Kafka")
+	require.Contains(t, stderr.String(), "--timeout: not done within 2s")
+}
