@@ -61,7 +61,7 @@ func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 		switch {
 		case o.State == relay.StateSent && l.delete:
 			remove = append(remove, o)
-		case o.State == relay.StateNew && o.Claim == "" && o.From != relay.StateFailed:
+		case o.State == relay.StateNew && o.Claim == "":
 		case len(l.sets()) > 0:
 			update = append(update, o)
 		default: // nothing can be written; is the row there?
@@ -81,7 +81,10 @@ func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 	return marks, nil
 }
 
-// The fields of an outcome in the JSON that the statements read: d.value ->> n.
+// outcomes is the JSON parameter as a table of one column, whose name is no other's.
+const outcomes = "SELECT value AS postrider_v FROM json_each(?)"
+
+// The fields of an outcome in the JSON.
 const (
 	markRow = iota
 	markFrom
@@ -133,13 +136,13 @@ func errorText(s string) string {
 
 // delay is a modifier of SQLite's time functions. A column of whole seconds is rounded up: never early.
 func (l *layout) delay(d time.Duration) string {
-	if l.clocks[l.cols.NextRetryAt].kind == clockSeconds {
+	if l.clocks[l.cols.NextRetryAt].kind == clockSeconds && d > 0 {
 		d += time.Second - time.Millisecond
 	}
 	return fmt.Sprintf("+%.3f seconds", max(0, d.Seconds()))
 }
 
-func given(field int) string { return fmt.Sprintf("(d.value ->> %d)", field) }
+func given(field int) string { return fmt.Sprintf("(postrider_v ->> %d)", field) }
 
 // markWhere is the condition: the row is in the state and under the claim in which it was read.
 func (l *layout) markWhere() string {
@@ -175,18 +178,22 @@ func (l *layout) sets() []string {
 	}
 	at := func(name string) string { return l.clocks[name].at("'now'", "") }
 	kind := given(markKind)
-	set(l.cols.Status, "%s", given(markState))
+	if l.cols.Status != "" {
+		// A claimed row that goes back unsent is again what it was before the claim.
+		set(l.cols.Status, "iif(%s = 'N' AND %s, %s, %s)", kind, l.wasFailed(), lit(l.states.Failed), given(markState))
+	}
 	set(l.cols.RetryCount, "%s + %s", col(l.cols.RetryCount), given(markAttempt))
 	if l.cols.NextRetryAt != "" {
+		was := col(l.cols.NextRetryAt)
 		rest, dead := "NULL", "NULL"
 		if !l.nullNRA {
-			rest, dead = col(l.cols.NextRetryAt), col(l.cols.NextRetryAt)
+			rest, dead = was, was
 		}
 		if l.own {
 			dead = lit(never)
 		}
-		set(l.cols.NextRetryAt, "CASE %s WHEN 'F' THEN %s WHEN 'D' THEN %s ELSE %s END", kind,
-			l.clocks[l.cols.NextRetryAt].at("'now'", given(markDelay)), dead, rest)
+		set(l.cols.NextRetryAt, "CASE %s WHEN 'F' THEN %s WHEN 'D' THEN %s WHEN 'N' THEN %s ELSE %s END", kind,
+			l.clocks[l.cols.NextRetryAt].at("'now'", given(markDelay)), dead, was, rest)
 	}
 	if c, ok := l.catalog.column(l.cols.LastError); ok {
 		none := "NULL"
@@ -203,9 +210,17 @@ func (l *layout) sets() []string {
 	return sets
 }
 
+// wasFailed tells of a claimed row whether it was FAILED before.
+func (l *layout) wasFailed() string {
+	if l.nullNRA && l.claimColumn() != l.cols.NextRetryAt {
+		return col(l.cols.NextRetryAt) + " IS NOT NULL"
+	}
+	return col(l.cols.RetryCount) + " > 0"
+}
+
 func (l *layout) updateSQL() string {
-	return fmt.Sprintf("UPDATE %s AS t SET %s FROM json_each(?) d WHERE %s RETURNING rowid",
-		l.table, strings.Join(l.sets(), ", "), l.markWhere())
+	return fmt.Sprintf("UPDATE %s AS t SET %s FROM (%s) WHERE %s RETURNING rowid",
+		l.table, strings.Join(l.sets(), ", "), outcomes, l.markWhere())
 }
 
 // deleteSQL names the rows by a list first, so that the rows are found by their number.
@@ -215,7 +230,7 @@ func (l *layout) deleteSQL() string {
 
 // checkSQL names the rows that are as they were read.
 func (l *layout) checkSQL() string {
-	return fmt.Sprintf("SELECT t.rowid FROM json_each(?) d CROSS JOIN %s AS t WHERE %s", l.table, l.markWhere())
+	return fmt.Sprintf("SELECT t.rowid FROM (%s) CROSS JOIN %s AS t WHERE %s", outcomes, l.table, l.markWhere())
 }
 
 // mark runs one statement and returns the rows that it did not find as they were read.

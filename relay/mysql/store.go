@@ -1,0 +1,154 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/postrider/postrider/relay"
+)
+
+var (
+	_ relay.Store = (*Store)(nil)
+	_ relay.Admin = (*Store)(nil)
+)
+
+// Store is an outbox table on a MySQL or MariaDB server. Its methods may be called from several
+// goroutines.
+type Store struct {
+	config       *driver.Config // of a session; holds the password, never shown
+	name         string         // outbox.name
+	timeout      time.Duration  // a statement's
+	claimTimeout time.Duration
+	server       server
+	layout       *layout
+	db           *sql.DB
+
+	// Only Fetch uses these, and there is one Fetch at a time.
+	floor floor
+	bytes float64 // of an event, a moving average
+	cut   uint64  // the row that the last Fetch left out for its size
+	keys  keyList
+
+	mu     sync.Mutex
+	owner  *owner // holds the owner's lock; nil without
+	parked map[uint64]parked
+}
+
+// parked is what a row of a table without a status column cannot say: that it was given up, and where
+// the table lacks those columns too, how often it was tried and when the next attempt is due.
+type parked struct {
+	dead     bool
+	due      time.Time
+	attempts int
+}
+
+// Open connects and checks the table. Problems that a person must solve are *relay.SetupError; one of
+// kind SetupUnreachable may pass by itself.
+func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
+	config, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		config: config, name: o.Name, parked: map[uint64]parked{},
+		timeout: o.StatementTimeout, claimTimeout: o.ClaimTimeout,
+	}
+	if s.timeout <= 0 {
+		s.timeout = 30 * time.Second
+	}
+	if s.claimTimeout <= 0 {
+		s.claimTimeout = 60 * time.Second
+	}
+	s.claimTimeout = max(s.claimTimeout, time.Second)
+	if o.Claim == "" {
+		o.Claim = relay.ClaimSingle
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	if err := s.open(ctx, o); err != nil {
+		_ = s.Close()
+		return nil, setup(err, config)
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
+	var err error
+	if s.server, err = probe(ctx, s.config); err != nil {
+		return err
+	}
+	s.server.configure(s.config, o, s.timeout)
+	if err := s.server.zone(ctx, s.config, o.Table); err != nil {
+		return err
+	}
+	if s.db, err = open(s.config); err != nil {
+		return err
+	}
+	if s.layout, err = newLayout(ctx, s.db, s.server, o); err != nil {
+		return err
+	}
+	// From here on a session that finds itself on a read-only server after a fail-over is dropped, and
+	// the next one looks for the primary.
+	s.config.RejectReadOnly = true
+	_ = s.db.Close()
+	s.db, err = open(s.config)
+	return err
+}
+
+// open makes a pool. Sessions are renewed now and then, so that a moved name is noticed.
+func open(config *driver.Config) (*sql.DB, error) {
+	connector, err := driver.NewConnector(config)
+	if err != nil {
+		return nil, fmt.Errorf("configure the driver: %w", err)
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(4)
+	db.SetMaxIdleConns(3)
+	db.SetConnMaxLifetime(30 * time.Minute)
+	return db, nil
+}
+
+// Notices are facts about this server and table that its operator should know; logged at start.
+func (s *Store) Notices() []string { return s.layout.notices }
+
+// Close releases the ownership and closes the connections. It may be called twice.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	o := s.owner
+	s.owner = nil
+	s.mu.Unlock()
+	var errs []error
+	if o != nil {
+		errs = append(errs, o.close())
+	}
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// bound gives a statement its limit of time.
+func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.timeout)
+}
+
+// inTx runs f in a READ COMMITTED transaction, again if it was the victim of a lock.
+func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
+	return again(ctx, func() error {
+		tx, err := s.db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := f(tx); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+}
