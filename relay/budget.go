@@ -27,8 +27,8 @@ func (b *budget) wait(ctx context.Context, tick func()) (events int, bytes int64
 		events, bytes = b.maxEvents-b.events, b.maxBytes-b.bytes
 		b.mu.Unlock()
 		// Half of a third is free at the least: batches stay worth their round trip.
-		if events >= b.maxEvents/6 && bytes >= b.maxBytes/6 {
-			return max(events, 1), bytes, true
+		if events >= max(1, b.maxEvents/6) && bytes >= max(1, b.maxBytes/6) {
+			return events, bytes, true
 		}
 		select {
 		case <-b.changed:
@@ -61,12 +61,6 @@ func (b *budget) give(e *Event) {
 	case b.changed <- struct{}{}:
 	default:
 	}
-}
-
-func (b *budget) idle() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.events == 0
 }
 
 func (b *budget) load() (events int, bytes int64) {

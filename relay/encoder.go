@@ -27,8 +27,8 @@ type Encoder struct {
 	DenyHeaders []string // row headers that never leave (credentials); names compare without case
 }
 
-// identityHeaders are written from the row's columns; a row header of the same name is left out, so
-// that the inbox never finds two ids.
+// identityHeaders are written from the row's columns; a row header of the same name, in any case, is
+// left out, so that the inbox never finds two ids.
 var identityHeaders = []string{"event_id", "event_type", "aggregate_type", "aggregate_id"}
 
 // Encode builds the record for the destination. A null payload is a tombstone in every envelope.
@@ -60,7 +60,7 @@ func (c *Encoder) headers(e *Event) []Header {
 		Header{"aggregate_id", []byte(e.AggregateID)},
 		Header{"content-type", []byte(c.contentType(e))})
 	for _, h := range e.Headers {
-		if !strings.EqualFold(h.Name, "content-type") && !slices.Contains(identityHeaders, h.Name) && !c.denied(h.Name) {
+		if !strings.EqualFold(h.Name, "content-type") && !contains(identityHeaders, h.Name) && !contains(c.DenyHeaders, h.Name) {
 			hs = append(hs, h)
 		}
 	}
@@ -80,8 +80,9 @@ func (c *Encoder) contentType(e *Event) string {
 	return DefaultContentType
 }
 
-func (c *Encoder) denied(name string) bool {
-	return slices.ContainsFunc(c.DenyHeaders, func(d string) bool { return strings.EqualFold(d, name) })
+// contains compares without case.
+func contains(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
 // envelope splices the payload in byte for byte: numbers, spaces and key order stay as the service

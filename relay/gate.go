@@ -3,62 +3,49 @@ package relay
 import (
 	"slices"
 	"sync"
-	"time"
 )
 
 // gate keeps each key in order: while one event of a key is in doubt, later ones of that key wait and
-// all other keys pass. It also knows which rows are busy (read and not settled), under the same lock:
-// whether a row may come again and whether its key is open must be decided together, else a row handed
-// back while its key reopens would be skipped for good.
+// all other keys pass.
+//
+// The order hangs on one rule. Once anything of a key was refused or handed back, the key is shut, and
+// it opens only when nothing of it is in doubt and nothing of it is busy (read and not settled). Up to
+// then the reader leaves the key's rows alone, so everything that was read of it has come back by the
+// time its rows are due again, and they come from the oldest on. Were a key opened while later rows of
+// it were still under way between reader and sender, those would pass rows that had been handed back.
+// Therefore busy rows, doubts and openings are kept under one lock.
 type gate struct {
 	mu       sync.Mutex
 	skipDead bool // on_dead: skip
-	keys     map[string]*closed
 	busy     map[RowID]struct{}
-	reopened []Blocked
-	blocked  []Blocked // cache of keys for Fetch; nil after a change
-	opened   func()    // called when a key reopened; must not call back
+	keys     map[string]*keyState // keys with a busy row, shut, or opened and not told to the Store
+	shut     int                  // how many of keys are shut
+	reopened []string             // keys that have opened since the last snapshot
+	waits    []wait               // of events handed back because their destination does not answer
+	blocked  []Blocked            // cache for snapshots, with resting; nil after a change
+	resting  []RowID              // heads of blocked that must not come
+	opened   func()               // called when a key reopened; must not call back
 }
 
-// closed is one closed key: its events in doubt, in the order of reading. The first is the head, the
-// only one that may be sent. The key reopens when none is left.
-type closed struct {
-	first  RowID // where the rows begin that were passed over meanwhile
-	doubts []doubt
+// keyState is what the gate knows of one key.
+type keyState struct {
+	busy     int // rows read and not settled or handed back
+	shut     bool
+	reopened bool    // named in gate.reopened: its rows from first on are due again
+	first    RowID   // the oldest row that was in doubt or handed back while the key was shut
+	doubts   []doubt // in the order of reading; the first is the head, the only one that may be sent
 }
-
-type doubt struct {
-	row  RowID
-	read uint64 // the event's place in the order of reading
-	kind doubtKind
-	// topic and until belong to doubtAway: over when the topic answers again, at until the latest.
-	topic string
-	until time.Time
-}
-
-type doubtKind int
-
-const (
-	// doubtPending: handed to the sink, which has no answer yet.
-	doubtPending doubtKind = iota
-	// doubtAway: handed back unsent because its destination does not answer.
-	doubtAway
-	// doubtFailed: FAILED; the Store brings it when it is due.
-	doubtFailed
-	// doubtDead: DEAD, holds its key until a person acts.
-	doubtDead
-)
 
 func newGate(onDead string, opened func()) *gate {
 	return &gate{
 		skipDead: onDead == OnDeadSkip,
-		keys:     map[string]*closed{},
+		keys:     map[string]*keyState{},
 		busy:     map[RowID]struct{}{},
 		opened:   opened,
 	}
 }
 
-// load closes the keys of rows that were in doubt before this relay started, oldest first, so that a
+// load shuts the keys of rows that were in doubt before this relay started, oldest first, so that a
 // restart does not let their successors pass (case O01).
 func (g *gate) load(ds []Doubt) {
 	g.mu.Lock()
@@ -77,40 +64,80 @@ func (g *gate) load(ds []Doubt) {
 func (g *gate) snapshot(f *Fetch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f.Busy = make([]RowID, 0, len(g.busy))
+	if g.blocked == nil {
+		g.list()
+	}
+	f.Blocked = g.blocked
+	f.Busy = make([]RowID, 0, len(g.busy)+len(g.resting))
 	for row := range g.busy {
 		f.Busy = append(f.Busy, row)
 	}
-	if g.blocked == nil {
-		g.blocked = make([]Blocked, 0, len(g.keys))
-		for key, c := range g.keys {
-			g.blocked = append(g.blocked, Blocked{Key: key, Head: c.doubts[0].row})
+	for _, row := range g.resting {
+		if _, busy := g.busy[row]; !busy {
+			f.Busy = append(f.Busy, row)
 		}
 	}
-	f.Blocked = g.blocked
-	if !f.HeadsOnly {
-		f.Reopened, g.reopened = g.reopened, nil
+	if f.HeadsOnly {
+		return
+	}
+	for _, key := range g.reopened {
+		k := g.keys[key]
+		f.Reopened = append(f.Reopened, Blocked{Key: key, Head: k.first})
+		k.reopened = false
+		g.forget(key, k)
+	}
+	g.reopened = nil
+}
+
+// list fills the cache. A head that only waits in memory is NEW in the table and looks due there, so it
+// is named as busy too.
+func (g *gate) list() {
+	g.blocked, g.resting = make([]Blocked, 0, g.shut), nil
+	for key, k := range g.keys {
+		if !k.shut {
+			continue
+		}
+		g.blocked = append(g.blocked, Blocked{Key: key, Head: k.head()})
+		if !k.headMayCome() {
+			g.resting = append(g.resting, k.head())
+		}
 	}
 }
 
+// restore takes back what a Fetch that failed was told.
 func (g *gate) restore(reopened []Blocked) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.reopened = append(reopened, g.reopened...)
+	for _, b := range reopened {
+		k := g.key(b.Key)
+		if k.shut || k.reopened {
+			k.first = olderOf(k.first, b.Head)
+			continue
+		}
+		k.reopened, k.first = true, b.Head
+		g.reopened = append(g.reopened, b.Key)
+	}
 }
 
-func (g *gate) hasReopened() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.reopened) > 0
-}
-
-// take marks rows as busy.
+// take marks rows as busy. An answer of the Store rests on a snapshot: where a key has shut and opened
+// again meanwhile, its rows in the answer are ahead of those that were handed back, so it shuts again
+// until they have come back too.
 func (g *gate) take(evs []Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := range evs {
-		g.busy[evs[i].Row] = struct{}{}
+		e := &evs[i]
+		g.busy[e.Row] = struct{}{}
+		if e.Key == nil {
+			continue
+		}
+		k := g.key(*e.Key)
+		k.busy++
+		if k.reopened {
+			k.reopened = false
+			g.reopened = slices.DeleteFunc(g.reopened, func(key string) bool { return key == *e.Key })
+			g.close(k, k.first)
+		}
 	}
 }
 
@@ -121,69 +148,34 @@ func (g *gate) passes(e *Event) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c, shut := g.keys[*e.Key]
-	return !shut || c.doubts[0].row == e.Row && c.doubts[0].kind != doubtPending
+	k := g.keys[*e.Key]
+	return !k.shut || len(k.doubts) > 0 && k.doubts[0].row == e.Row && k.doubts[0].kind != doubtPending
 }
 
-// wait closes the key of an event whose answer is late.
-func (g *gate) wait(e *Event) {
-	g.close(e, doubt{kind: doubtPending})
-}
-
-// away closes the key of an event that is handed back unsent, until its topic answers again.
-func (g *gate) away(e *Event, topic string, until time.Time) {
-	g.close(e, doubt{kind: doubtAway, topic: topic, until: until})
-}
-
-// fail closes the key of an event that was refused, before anything else of the key is handed to the
-// sink. dead means that the event is given up.
-func (g *gate) fail(e *Event, dead bool) {
-	kind := doubtFailed
-	if dead {
-		kind = doubtDead
+// oldest says whether no earlier event of the key is in doubt. Only then may a verdict on the event go
+// into the table: were a later event FAILED or DEAD there while an earlier one is still NEW, a relay
+// that starts anew would hold the earlier behind the later.
+func (g *gate) oldest(e *Event) bool {
+	if e.Key == nil {
+		return true
 	}
-	g.close(e, doubt{kind: kind})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := g.keys[*e.Key]
+	return len(k.doubts) == 0 || k.doubts[0].row == e.Row || k.doubts[0].read > e.read
 }
 
-func (g *gate) close(e *Event, d doubt) {
+// hold shuts the key of an event that is about to be handed back.
+func (g *gate) hold(e *Event) {
 	if e.Key == nil {
 		return
 	}
-	d.row, d.read = e.Row, e.read
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.put(*e.Key, d)
+	g.close(g.keys[*e.Key], e.Row)
 }
 
-// put must be called with the lock held. An event already in doubt keeps its place.
-func (g *gate) put(key string, d doubt) {
-	g.blocked = nil
-	c, shut := g.keys[key]
-	if !shut {
-		g.keys[key] = &closed{first: d.row, doubts: []doubt{d}}
-		return
-	}
-	if i := c.find(d.row); i >= 0 {
-		d.read = c.doubts[i].read
-		c.doubts[i] = d
-		return
-	}
-	i := len(c.doubts)
-	for i > 0 && c.doubts[i-1].read > d.read {
-		i--
-	}
-	if i == 0 {
-		c.first = d.row
-	}
-	c.doubts = slices.Insert(c.doubts, i, d)
-}
-
-func (c *closed) find(row RowID) int {
-	return slices.IndexFunc(c.doubts, func(d doubt) bool { return d.row == row })
-}
-
-// handBack frees a row that was read and not sent. It comes again: with the reopening of its key, or
-// at once when the key is open by now.
+// handBack frees a row that was read and not sent: it comes again once its key opens.
 func (g *gate) handBack(e *Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,111 +183,110 @@ func (g *gate) handBack(e *Event) {
 	if e.Key == nil {
 		return
 	}
-	g.drop(*e.Key, func(d *doubt) bool { return d.row == e.Row && d.kind == doubtPending })
-	if _, shut := g.keys[*e.Key]; !shut {
-		g.reopened = append(g.reopened, Blocked{Key: *e.Key, Head: e.Row})
-	}
+	k := g.keys[*e.Key]
+	k.busy--
+	k.drop(func(d *doubt) bool {
+		// A claimed row is NEW again, whatever it was before.
+		return d.row == e.Row && (d.kind == doubtPending || e.Claim != "" && d.kind != doubtAway)
+	})
+	g.close(k, e.Row)
+	g.open(*e.Key, k)
 }
 
-// settled frees a row whose outcome is in the table; its key opens when nothing of it is in doubt.
+// settled frees a row whose outcome is in the table.
 func (g *gate) settled(e *Event, s State) {
 	if s == StateNew {
 		g.handBack(e)
 		return
 	}
+	g.release(e, func(k *keyState) {
+		if s == StateSent || s == StateDead && g.skipDead {
+			k.drop(func(d *doubt) bool { return d.row == e.Row })
+		}
+	})
+}
+
+// lost frees a row that was not as read when its outcome came. If it is in doubt it stays so: it may
+// have been our own mark, of a try whose reply was lost, and only the table knows what it is now.
+func (g *gate) lost(e *Event, s State) {
+	if s == StateNew || s == StateDead && g.skipDead {
+		g.settled(e, s)
+		return
+	}
+	g.release(e, func(k *keyState) {
+		if i := k.find(e.Row); i >= 0 {
+			k.doubts[i].kind = doubtFailed
+		}
+	})
+}
+
+func (g *gate) release(e *Event, change func(*keyState)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.busy, e.Row)
 	if e.Key == nil {
 		return
 	}
-	if s == StateSent || s == StateDead && g.skipDead {
-		g.drop(*e.Key, func(d *doubt) bool { return d.row == e.Row })
+	k := g.keys[*e.Key]
+	k.busy--
+	if k.shut {
+		change(k)
+		g.blocked = nil
 	}
+	g.open(*e.Key, k)
 }
 
-// answered ends the wait of keys for a topic, because the topic answers again.
-func (g *gate) answered(topic string) {
-	g.dropAll(func(d *doubt) bool { return d.kind == doubtAway && d.topic == topic })
+// key must be called with the lock held, as all below.
+func (g *gate) key(key string) *keyState {
+	k := g.keys[key]
+	if k == nil {
+		k = &keyState{}
+		g.keys[key] = k
+	}
+	return k
 }
 
-// expire ends the waits that have lasted their longest.
-func (g *gate) expire(now time.Time) {
-	g.dropAll(func(d *doubt) bool { return d.kind == doubtAway && !d.until.After(now) })
-}
-
-// release ends the doubt about rows that were asked about and are not in still.
-func (g *gate) release(asked, still []RowID) {
-	gone := make(map[RowID]bool, len(asked))
-	for _, row := range asked {
-		gone[row] = true
-	}
-	for _, row := range still {
-		delete(gone, row)
-	}
-	if len(gone) == 0 {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for key := range g.keys {
-		g.drop(key, func(d *doubt) bool {
-			_, busy := g.busy[d.row]
-			return gone[d.row] && !busy && d.kind != doubtPending
-		})
-	}
-}
-
-func (g *gate) dropAll(match func(*doubt) bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for key := range g.keys {
-		g.drop(key, match)
-	}
-}
-
-// drop must be called with the lock held.
-func (g *gate) drop(key string, match func(*doubt) bool) {
-	c, shut := g.keys[key]
-	if !shut {
-		return
-	}
-	left := slices.DeleteFunc(c.doubts, func(d doubt) bool { return match(&d) })
-	if len(left) == len(c.doubts) {
-		return
-	}
-	c.doubts = left
+func (g *gate) close(k *keyState, row RowID) {
 	g.blocked = nil
-	if len(left) > 0 {
+	if k.shut {
+		k.first = olderOf(k.first, row)
 		return
 	}
-	delete(g.keys, key)
-	g.reopened = append(g.reopened, Blocked{Key: key, Head: c.first})
-	if g.opened != nil {
-		g.opened()
+	k.shut, k.first = true, row
+	g.shut++
+}
+
+// open opens a shut key once nothing of it is in doubt or busy.
+func (g *gate) open(key string, k *keyState) {
+	if k.shut && k.busy == 0 && len(k.doubts) == 0 {
+		k.shut, k.reopened = false, true
+		g.shut--
+		g.blocked = nil
+		g.reopened = append(g.reopened, key)
+		if g.opened != nil {
+			g.opened()
+		}
+	}
+	g.forget(key, k)
+}
+
+func (g *gate) forget(key string, k *keyState) {
+	if k.busy == 0 && !k.shut && !k.reopened {
+		delete(g.keys, key)
 	}
 }
 
-// heads lists at most n rows that a person's act may take out of doubt.
-func (g *gate) heads(n int) []RowID {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var rows []RowID
-	for _, c := range g.keys {
-		if len(rows) == n {
-			break
-		}
-		d := &c.doubts[0]
-		if _, busy := g.busy[d.row]; !busy && (d.kind == doubtDead || d.kind == doubtFailed) {
-			rows = append(rows, d.row)
-		}
-	}
-	return rows
-}
-
-// size is the number of closed keys.
+// size is the number of shut keys.
 func (g *gate) size() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.keys)
+	return g.shut
+}
+
+// quiet says whether nothing is under way: no row is read and not settled, and no key is about to have
+// its rows read again. What is FAILED or DEAD in the table does not count.
+func (g *gate) quiet() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.busy) == 0 && len(g.reopened) == 0 && len(g.waits) == 0
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"strconv"
+	"sync"
 )
 
 // grave is a dead event whose copy is still to be written to the dead-letter topic. Its row is marked
@@ -25,32 +26,99 @@ func (s *sender) bury(dead settling, f *Failure, topic string) {
 		Header{"postrider_dead_code", []byte(f.Code)},
 		Header{"postrider_dead_reason", []byte(f.Text)},
 		Header{"postrider_dead_attempts", []byte(strconv.Itoa(e.RetryCount + 1))})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.graves = append(s.graves, grave{settling: dead, rec: rec})
+	s.dig(grave{settling: dead, rec: rec})
 }
 
-// digGraves writes the queued copies and then marks the rows. The row is the truth: a copy that is
-// refused is noted in last_error and does not keep the event from becoming DEAD.
-func (s *sender) digGraves(ctx context.Context) {
+func (s *sender) dig(g grave) {
 	s.mu.Lock()
+	s.graves = append(s.graves, g)
+	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *sender) takeGraves() []grave {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	graves := s.graves
 	s.graves = nil
-	s.mu.Unlock()
+	return graves
+}
+
+// digGraves writes the queued copies and then marks the rows. It returns false when there were none.
+func (s *sender) digGraves(ctx context.Context) bool {
+	graves := s.takeGraves()
 	if len(graves) == 0 {
-		return
+		return false
 	}
+	b := &burial{sender: s, graves: graves, done: make([]bool, len(graves))}
 	recs := make([]Record, len(graves))
 	for i := range graves {
 		recs[i] = graves[i].rec
 	}
-	s.o.Sink.Write(ctx, recs, func(i int, r Result) {
-		dead := graves[i].settling
-		if r.Failure != nil {
-			dead.out.LastError += " (no copy in the dead-letter topic " + s.o.DeadLetterTopic + ": " + r.Failure.Code + ")"
-			s.o.Logger.Error("the dead-letter topic did not take an event; its row keeps it",
-				append(eventAttrs(dead.event), "topic", s.o.DeadLetterTopic, "error", r.Failure.Error())...)
+	s.o.Sink.Write(ctx, recs, b.report)
+	b.land()
+	return true
+}
+
+// dropGraves hands back the dead whose copies were not written before the end.
+func (s *sender) dropGraves() {
+	for _, g := range s.takeGraves() {
+		s.handBack(g.event)
+	}
+}
+
+// burial is one Write of copies. Answers may come late, like those of any record.
+type burial struct {
+	sender *sender
+	mu     sync.Mutex
+	graves []grave
+	done   []bool
+	landed bool
+}
+
+func (b *burial) report(i int, r Result) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g := b.graves[i]
+	b.graves[i], b.done[i] = grave{}, true
+	if b.landed && !b.sender.arrived(g.event) {
+		return
+	}
+	b.sender.buried(g, r.Failure)
+	if b.landed {
+		b.sender.gate.answered(b.sender.o.DeadLetterTopic)
+	}
+}
+
+func (b *burial) land() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.landed = true
+	for i, done := range b.done {
+		if !done {
+			b.graves[i].event = b.sender.keepLate(b.graves[i].event)
 		}
-		s.settle.push([]settling{dead})
-	})
+	}
+}
+
+// buried settles a dead event. The row is the truth: a copy that is refused is noted in last_error and
+// does not keep the event from becoming DEAD. While the topic does not answer, the event stays FAILED.
+func (s *sender) buried(g grave, f *Failure) {
+	dead := g.settling
+	switch {
+	case f == nil:
+	case f.Class == ClassHeld && g.rec.Key != nil:
+		s.dig(g) // the copy before it was refused, this one was not tried
+		return
+	case f.Class == ClassUnavailable || f.Class == ClassRelay:
+		s.report(dead.event, f, StateFailed)
+		s.gate.fail(dead.event, false)
+		dead.out.State, dead.out.Attempt, dead.out.RetryAfter = StateFailed, false, awayFor
+		dead.out.LastError += " (waits for the dead-letter topic " + s.o.DeadLetterTopic + ": " + f.Code + ")"
+	default:
+		dead.out.LastError += " (no copy in the dead-letter topic " + s.o.DeadLetterTopic + ": " + f.Code + ")"
+		s.o.Logger.Error("the dead-letter topic did not take an event; its row keeps it",
+			append(eventAttrs(dead.event), "topic", s.o.DeadLetterTopic, "error", f.Error())...)
+	}
+	s.settle.push([]settling{dead})
 }

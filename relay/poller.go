@@ -107,13 +107,13 @@ func (p *poller) checkHeads(ctx context.Context, now time.Time) error {
 	if now.Sub(p.headsAt) < headCheckEvery {
 		return nil
 	}
-	heads := p.gate.heads(headCheckRows)
-	if len(heads) > 0 {
-		still, err := p.store.StillBlocking(ctx, heads)
+	held := p.gate.held(headCheckRows)
+	if len(held) > 0 {
+		still, err := p.store.StillBlocking(ctx, held)
 		if err != nil {
 			return err
 		}
-		p.gate.release(heads, still)
+		p.gate.clear(held, still)
 	}
 	p.headsAt = now
 	return nil

@@ -28,9 +28,13 @@ type Options struct {
 	PollInterval time.Duration // longest pause when idle; defaults to 500 ms
 	// MaxBlockedKeys bounds the memory of gates: from so many closed keys on, new events wait. Defaults to 50,000.
 	MaxBlockedKeys int
+	// ClaimTimeout is the Store's (claim: rows): an event whose claim is older than half of it is handed
+	// back instead of sent. Defaults to 60 s.
+	ClaimTimeout time.Duration
 	// DrainTimeout bounds the end: how long in-flight records may still be answered. Defaults to 30 s.
 	DrainTimeout time.Duration
-	// UntilDrained ends Run once nothing is due and nothing is in flight.
+	// UntilDrained ends Run once nothing is due and nothing is in flight. Events that wait for a
+	// destination that does not answer count as in flight, those that wait for their next attempt do not.
 	UntilDrained bool
 
 	Hooks  Hooks        // defaults to none
@@ -56,6 +60,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxBlockedKeys <= 0 {
 		o.MaxBlockedKeys = 50_000
 	}
+	if o.ClaimTimeout <= 0 {
+		o.ClaimTimeout = 60 * time.Second
+	}
 	if o.DrainTimeout <= 0 {
 		o.DrainTimeout = 30 * time.Second
 	}
@@ -69,7 +76,8 @@ func (o Options) withDefaults() Options {
 }
 
 // ErrOwnershipLost ends Run when the session that made this relay the only one of its table ended.
-// Everything in flight was dropped unmarked; the caller opens a fresh store and sink and runs again.
+// What Kafka had acknowledged was marked if the database let it, everything else in flight was dropped
+// unmarked; the caller opens a fresh store and sink and runs again.
 var ErrOwnershipLost = errors.New("ownership of the table was lost")
 
 // Relay reads, sends and settles side by side: the next batch is read while the last is in flight and
@@ -142,10 +150,13 @@ func (r *Relay) run(ctx context.Context) error {
 	defer cut(nil)
 	reading, stopReading := context.WithCancel(ctx)
 	defer stopReading()
-	stopTimer := context.AfterFunc(reading, func() {
-		time.AfterFunc(r.o.DrainTimeout, func() { cut(context.DeadlineExceeded) })
-	})
-	defer stopTimer()
+	defer context.AfterFunc(reading, func() {
+		select {
+		case <-time.After(r.o.DrainTimeout):
+			cut(context.DeadlineExceeded)
+		case <-hard.Done():
+		}
+	})()
 
 	g := new(errgroup.Group)
 	batches := make(chan []Event)
@@ -183,16 +194,19 @@ func (r *Relay) run(ctx context.Context) error {
 
 // loadDoubts closes the gates of rows that were in doubt before.
 func (r *Relay) loadDoubts(ctx context.Context) error {
-	ds, err := r.o.Store.Doubts(ctx, r.o.MaxBlockedKeys+1)
+	// When the bound is reached, what is in flight may still fail: a relay that stood there must be able
+	// to start again.
+	most := r.o.MaxBlockedKeys + r.budget.maxEvents + r.send.late.maxEvents
+	ds, err := r.o.Store.Doubts(ctx, most+1)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return fmt.Errorf("read the events in doubt: %w", err)
 	}
-	if len(ds) > r.o.MaxBlockedKeys {
+	if len(ds) > most {
 		return &SetupError{Kind: SetupConflict, Thing: "outbox",
-			Reason: fmt.Sprintf("more than %d events are FAILED or DEAD and block their keys", r.o.MaxBlockedKeys),
+			Reason: fmt.Sprintf("more than %d events are FAILED or DEAD and block their keys", most),
 			Fix:    "retry or discard them (postrider events list --status DEAD), or set relay.retry.on_dead: skip"}
 	}
 	r.gate.load(ds)
@@ -237,6 +251,7 @@ func (r *Relay) read(ctx context.Context, batches chan<- []Event) error {
 	return nil
 }
 
+// nothingLeft says whether nothing that was read before can lead to more work by itself.
 func (r *Relay) nothingLeft() bool {
-	return r.budget.idle() && r.send.lateCount() == 0 && !r.gate.hasReopened()
+	return r.gate.quiet() && !r.settle.expects(time.Now())
 }

@@ -12,8 +12,10 @@ type Route struct {
 	Topic         Template
 	// Key is the record's key; the zero Template keeps the row's (message_key, else aggregate_id).
 	// Gates and order follow the row's key, so a Key should not join what the rows keep apart.
-	Key       Template
-	Partition *int32 // explicit partition; nil: by key
+	Key Template
+	// Partition is an explicit partition; nil: by key. It means the route's Topic, and is not applied to
+	// an event whose row names another.
+	Partition *int32
 }
 
 // Router chooses topic, key and partition of an event: the row's own topic, else the first matching
@@ -37,6 +39,9 @@ type Destination struct {
 func (r *Router) Route(e *Event) (Destination, *Failure) {
 	d := Destination{Topic: e.Topic, Key: e.Key}
 	if route := r.match(e); route != nil {
+		if d.Topic == "" || route.Topic.Empty() {
+			d.Partition = route.Partition
+		}
 		if d.Topic == "" {
 			d.Topic = route.Topic.Expand(e)
 		}
@@ -44,7 +49,6 @@ func (r *Router) Route(e *Event) (Destination, *Failure) {
 			k := route.Key.Expand(e)
 			d.Key = &k
 		}
-		d.Partition = route.Partition
 	}
 	if d.Topic == "" {
 		d.Topic = r.Default.Expand(e)

@@ -1,23 +1,14 @@
 package relay
 
 import (
-	"cmp"
 	"context"
-	"log/slog"
-	"math/rand/v2"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 )
 
-// awayFor is the longest that events wait for a destination that owes answers before one of them asks
+// awayFor is the longest that events wait for a destination that does not answer before they ask
 // again. Answers end the wait at once; this bounds it for P7 (recovery within 5 s).
 const awayFor = 3 * time.Second
-
-// maxLate is how many batches may wait for late answers before the relay stops handing over more: the
-// bound on memory while destinations do not answer.
-const maxLate = 4
 
 // sender takes batches through gate, router and encoder to the sink, one after the other, and turns
 // results into outcomes.
@@ -28,19 +19,22 @@ type sender struct {
 	settle *settler
 	status *status
 
-	trouble pause
+	trouble  pause // after failures of the relay's own set-up
+	standing pause // after writes of which nothing got anywhere
+
 	mu      sync.Mutex
-	late    map[RowID]*Event
+	late    late
 	graves  []grave
 	missing map[string]time.Time // topics refused within their grace time, since when
-	landed  chan struct{}        // buffered 1: a late answer came
+	landed  chan struct{}        // buffered 1: a late answer came, or a grave is to be dug
 }
 
 func newSender(o Options, g *gate, b *budget, s *settler, st *status) *sender {
 	return &sender{
 		o: o, gate: g, budget: b, settle: s, status: st,
-		trouble: pause{first: 500 * time.Millisecond, longest: 15 * time.Second},
-		late:    map[RowID]*Event{}, missing: map[string]time.Time{}, landed: make(chan struct{}, 1),
+		trouble:  pause{first: 500 * time.Millisecond, longest: 15 * time.Second},
+		standing: pause{first: 50 * time.Millisecond, longest: time.Second},
+		late:     newLate(o), missing: map[string]time.Time{}, landed: make(chan struct{}, 1),
 	}
 }
 
@@ -57,20 +51,22 @@ func (s *sender) run(reading, hard context.Context, batches <-chan []Event) {
 				s.handBackAll(evs)
 			default:
 				s.batch(reading, hard, evs)
-				s.awaitLate(hard, maxLate*s.o.Batch)
+				s.digGraves(hard)
+				s.awaitRoom(hard)
 			}
 		case <-s.landed:
 		}
 		s.digGraves(hard)
 	}
-	s.awaitLate(hard, 0)
-	s.digGraves(hard)
+	for s.awaitLate(hard) && s.digGraves(hard) {
+	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(hard), 2*time.Second)
 	defer cancel()
 	if err := s.o.Sink.Close(closing); err != nil {
 		s.o.Logger.Warn("close the Kafka client", "error", err.Error())
 	}
 	s.dropLate()
+	s.dropGraves()
 }
 
 // batch writes evs; those that failed for the relay's own trouble are written again, in order, until
@@ -81,9 +77,11 @@ func (s *sender) batch(reading, hard context.Context, evs []Event) {
 		todo[i] = &evs[i]
 	}
 	for {
-		todo = s.write(hard, todo)
+		var moved bool
+		todo, moved = s.write(hard, todo)
 		if len(todo) == 0 {
 			s.trouble.reset()
+			s.pace(reading, moved)
 			return
 		}
 		select {
@@ -97,26 +95,55 @@ func (s *sender) batch(reading, hard context.Context, evs []Event) {
 	}
 }
 
-// write brings one batch to the sink and returns the events to be written again.
-func (s *sender) write(ctx context.Context, evs []*Event) (again []*Event) {
+// pace waits a little after a write of which nothing got anywhere: a cluster that is down must not be
+// met by reading the table through at full speed (case P08). Any answer that comes late ends it.
+func (s *sender) pace(ctx context.Context, moved bool) {
+	if moved {
+		s.standing.reset()
+		return
+	}
+	select {
+	case <-time.After(s.standing.next()):
+	case <-s.landed:
+		s.signal()
+	case <-ctx.Done():
+	}
+}
+
+// write brings one batch to the sink. It returns the events to be written again, and whether anything
+// came of the write: an acknowledgement, a verdict, or only events that their gates held.
+func (s *sender) write(ctx context.Context, evs []*Event) (again []*Event, moved bool) {
 	f := &flight{sender: s, started: time.Now()}
+	var recs []Record
 	for _, e := range evs {
-		if !s.gate.passes(e) {
+		if !s.gate.passes(e) || s.claimAged(e) {
 			s.handBack(e)
 			continue
 		}
 		rec, failure := s.record(e)
-		if failure != nil {
-			f.outs = s.conclude(f.outs, e, Result{Failure: failure}, rec.Topic, f.started)
-			continue
+		switch {
+		case failure == nil:
+			recs = append(recs, rec)
+			f.add(e, rec.Topic)
+		case f.carries(e.Key):
+			// Earlier events of the key come first. This one gets its verdict when it is read again.
+			s.handBack(e)
+		default:
+			f.outs = s.fail(f.outs, refused{e, rec.Topic, failure})
+			f.moved = true
 		}
-		f.evs, f.recs = append(f.evs, e), append(f.recs, rec)
 	}
-	if len(f.recs) > 0 {
-		f.done = make([]bool, len(f.recs))
-		s.o.Sink.Write(ctx, f.recs, f.report)
+	if len(recs) > 0 {
+		s.o.Sink.Write(ctx, recs, f.report)
 	}
 	return f.land()
+}
+
+// claimAged says whether so much of the claim's time has passed that another relay may take the row
+// over while this one sends it. The time is measured from before the claim was written, so it is never
+// too short.
+func (s *sender) claimAged(e *Event) bool {
+	return e.Claim != "" && time.Since(e.readAt) > s.o.ClaimTimeout/2
 }
 
 // record routes and encodes.
@@ -129,184 +156,15 @@ func (s *sender) record(e *Event) (Record, *Failure) {
 	if failure != nil {
 		return Record{Topic: d.Topic}, failure
 	}
-	return s.o.Encode.Encode(e, d)
+	rec, failure := s.o.Encode.Encode(e, d)
+	rec.Topic = d.Topic
+	return rec, failure
 }
 
-// flight is one Write and its answers, those that come late included.
-type flight struct {
-	sender  *sender
-	started time.Time
-	evs     []*Event
-	recs    []Record
-
-	mu     sync.Mutex
-	done   []bool
-	outs   []settling
-	again  []*Event
-	landed bool // Write has returned
-}
-
-func (f *flight) report(i int, r Result) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e, topic := f.evs[i], f.recs[i].Topic
-	f.done[i] = true
-	f.recs[i] = Record{Topic: topic} // the value's memory is free again
-	if f.landed {
-		f.sender.lateAnswer(e, topic, r, f.started)
-		return
-	}
-	if r.Failure != nil && r.Failure.Class == ClassRelay {
-		f.sender.report(e, r.Failure, StateNew)
-		f.again = append(f.again, e)
-		return
-	}
-	f.outs = f.sender.conclude(f.outs, e, r, topic, f.started)
-}
-
-// land is called once Write has returned: what is answered is settled together, the rest is late and
-// holds its keys.
-func (f *flight) land() []*Event {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.landed = true
-	for i, e := range f.evs {
-		if !f.done[i] {
-			f.sender.addLate(e)
-		}
-	}
-	f.sender.settle.push(f.outs)
-	f.outs = nil
-	return inReadOrder(f.again)
-}
-
-// conclude turns a result into what is written to the row and what it means for the key. The gate
-// closes here, before anything else of the key can be sent.
-func (s *sender) conclude(outs []settling, e *Event, r Result, topic string, started time.Time) []settling {
-	now := time.Now()
-	out := Outcome{Row: e.Row, EventID: e.ID, Claim: e.Claim, From: e.State}
-	f := r.Failure
-	switch {
-	case f == nil:
-		out.State, out.Receipt = StateSent, r.Receipt
-		s.sent(e, r.Receipt, now, started)
-	case f.Class == ClassHeld:
-		s.handBack(e)
-		return outs
-	case f.Class == ClassRelay || f.Class == ClassUnavailable && e.Key != nil && f.Code == CodePartitionBusy:
-		s.report(e, f, StateNew)
-		s.gate.away(e, topic, now.Add(awayFor))
-		s.handBack(e)
-		return outs
-	default:
-		s.verdict(&out, e, f, topic)
-		s.gate.fail(e, out.State == StateDead)
-		s.report(e, f, out.State)
-		if out.State == StateDead && s.o.DeadLetterTopic != "" {
-			s.bury(settling{event: e, out: out}, f, topic)
-			return outs
-		}
-	}
-	return append(outs, settling{event: e, out: out})
-}
-
-// CodePartitionBusy is the Failure.Code of a record for a partition that still owes an answer. The
-// event was not sent, and waits in memory for that answer.
-const CodePartitionBusy = "PARTITION_BUSY"
-
-// verdict decides between another attempt and the end.
-func (s *sender) verdict(out *Outcome, e *Event, f *Failure, topic string) {
-	out.LastError = f.Error()
-	if f.Class == ClassUnavailable {
-		out.State, out.RetryAfter = StateFailed, awayFor
-		return
-	}
-	attempts := e.RetryCount + 1
-	wait, more := s.o.Retry.Next(attempts, rand.Float64())
-	switch {
-	case f.Class == ClassPermanent && (f.Grace <= 0 || s.graceOver(topic, f.Grace)):
-		out.State, out.Attempt = StateDead, true
-	case f.Class == ClassPermanent:
-		// Within its grace time the cause may pass (a topic that is being created): ask again soon,
-		// at no cost.
-		out.State, out.RetryAfter = StateFailed, min(f.Grace/4, 5*time.Second)
-	case !more:
-		out.State, out.Attempt = StateDead, true
-	default:
-		out.State, out.Attempt, out.RetryAfter = StateFailed, true, wait
-	}
-}
-
-// graceOver measures from the first refusal for the topic that this relay saw, since a row's age says
-// nothing about how long its cause exists: an old backlog meets a new topic too.
-func (s *sender) graceOver(topic string, grace time.Duration) bool {
-	const most = 10_000 // topics; beyond that the oldest knowledge is dropped and grace starts anew
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	since, known := s.missing[topic]
-	if !known {
-		if len(s.missing) >= most {
-			clear(s.missing)
-		}
-		since = time.Now()
-		s.missing[topic] = since
-	}
-	return time.Since(since) >= grace
-}
-
-func (s *sender) found(topic string) {
-	s.mu.Lock()
-	delete(s.missing, topic)
-	s.mu.Unlock()
-}
-
-func (s *sender) sent(e *Event, r Receipt, now, started time.Time) {
-	s.status.acked(now)
-	s.found(r.Topic)
-	var commitToAck time.Duration
-	if !e.CreatedAt.IsZero() {
-		commitToAck = e.Age + now.Sub(e.readAt)
-	}
-	s.o.Hooks.Sent(e, r, commitToAck, now.Sub(started))
-	level := slog.LevelDebug
-	if e.RetryCount > 0 || e.State == StateFailed {
-		level = slog.LevelInfo
-	}
-	if s.o.Logger.Enabled(context.Background(), level) {
-		s.o.Logger.Log(context.Background(), level, "event sent", append(eventAttrs(e),
-			"topic", r.Topic, "partition", r.Partition, "offset", r.Offset)...)
-	}
-}
-
-// report tells hooks and log of a failure, in the articles' fields, without payload.
-func (s *sender) report(e *Event, f *Failure, next State) {
-	s.o.Hooks.Failed(e, f, next)
-	first := s.status.failed(f)
-	level, message := slog.LevelWarn, "event failed, will be sent again"
-	switch {
-	case next == StateDead:
-		level, message = slog.LevelError, "event is dead, a person must act"
-	case next == StateNew || f.Class == ClassUnavailable:
-		if !first {
-			return // one line for an outage, not one an event
-		}
-		message = "the destination does not take records, events wait at no cost"
-	}
-	s.o.Logger.Log(context.Background(), level, message, append(eventAttrs(e),
-		"class", string(f.Class), "code", f.Code, "error", f.Text, "hint", f.Hint)...)
-}
-
-// eventAttrs are the log fields that tell which event is meant.
-func eventAttrs(e *Event) []any {
-	attrs := []any{"event_id", e.ID, "aggregate_id", e.AggregateID, "event_type", e.Type, "retry_count", e.RetryCount}
-	if id := traceID(e); id != "" {
-		attrs = append(attrs, "trace_id", id)
-	}
-	return attrs
-}
-
-// handBack frees an event that was read and not sent. A claimed row goes back to NEW.
+// handBack frees an event that was read and not sent, and shuts its key until all that was read of it
+// is back. A claimed row goes back to NEW.
 func (s *sender) handBack(e *Event) {
+	s.gate.hold(e)
 	if e.Claim != "" {
 		s.settle.push([]settling{{event: e, out: Outcome{
 			Row: e.Row, EventID: e.ID, Claim: e.Claim, From: e.State, State: StateNew}}})
@@ -322,80 +180,9 @@ func (s *sender) handBackAll(evs []Event) {
 	}
 }
 
-// addLate moves an event from the budget of batches to the bounded number of late ones.
-func (s *sender) addLate(e *Event) {
-	s.gate.wait(e)
-	s.budget.give(e)
-	s.mu.Lock()
-	s.late[e.Row] = e
-	n := len(s.late)
-	s.mu.Unlock()
-	s.status.late(n)
-}
-
-func (s *sender) lateAnswer(e *Event, topic string, r Result, started time.Time) {
-	s.mu.Lock()
-	_, known := s.late[e.Row]
-	delete(s.late, e.Row)
-	n := len(s.late)
-	s.mu.Unlock()
-	if !known {
-		return
-	}
-	s.status.late(n)
-	s.settle.push(s.conclude(nil, e, r, topic, started))
-	s.gate.answered(topic)
+func (s *sender) signal() {
 	select {
 	case s.landed <- struct{}{}:
 	default:
 	}
-}
-
-// awaitLate waits until at most n answers are outstanding.
-func (s *sender) awaitLate(ctx context.Context, n int) {
-	for s.lateCount() > n {
-		select {
-		case <-s.landed:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *sender) lateCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.late)
-}
-
-// dropLate gives up waiting for answers: the rows were not marked and come again, here or elsewhere.
-func (s *sender) dropLate() {
-	s.mu.Lock()
-	left := s.late
-	s.late = map[RowID]*Event{}
-	s.mu.Unlock()
-	if len(left) == 0 {
-		return
-	}
-	s.o.Logger.Warn("stopped with records whose fate is unknown: they will be sent again", "records", len(left))
-	for _, e := range left {
-		s.handBack(e)
-	}
-}
-
-func inReadOrder(evs []*Event) []*Event {
-	slices.SortFunc(evs, func(a, b *Event) int { return cmp.Compare(a.read, b.read) })
-	return evs
-}
-
-// traceID takes the trace id out of a W3C traceparent header, "" without one.
-func traceID(e *Event) string {
-	for _, h := range e.Headers {
-		if h.Name == "traceparent" {
-			if parts := strings.Split(string(h.Value), "-"); len(parts) >= 4 && len(parts[1]) == 32 {
-				return parts[1]
-			}
-		}
-	}
-	return ""
 }

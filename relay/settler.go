@@ -2,7 +2,9 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,6 +29,7 @@ type settler struct {
 	mu      sync.Mutex
 	queue   []settling
 	ended   bool
+	back    time.Time     // when the last event that failed at no cost is due again
 	ready   chan struct{} // buffered 1
 	trouble pause
 }
@@ -69,6 +72,9 @@ func (s *settler) take() (batch []settling, ended bool) {
 	defer s.mu.Unlock()
 	n := min(len(s.queue), s.most)
 	batch, s.queue = s.queue[:n:n], s.queue[n:]
+	if len(s.queue) == 0 {
+		s.queue = nil // lets go of what was settled
+	}
 	return batch, s.ended && n == 0
 }
 
@@ -89,54 +95,100 @@ func (s *settler) run(ctx context.Context) {
 }
 
 func (s *settler) settle(ctx context.Context, batch []settling) {
-	outs := make([]Outcome, len(batch))
+	w := writing{outs: make([]Outcome, len(batch))}
 	for i := range batch {
-		outs[i] = batch[i].out
+		w.outs[i] = batch[i].out
 	}
-	lost, err := s.write(ctx, outs)
+	lost, err := s.write(ctx, &w)
 	if err != nil {
 		s.log.Warn("stopped before all marks were written: those events will be sent again",
 			"events", len(batch), "error", err.Error())
+	}
+	if err != nil || ctx.Err() != nil {
+		// The gates stay as they are: not all of these rows are done, and nothing is read any more.
+		for i := range batch {
+			s.budget.give(batch[i].event)
+		}
+		return
 	}
 	gone := make(map[RowID]bool, len(lost))
 	for _, row := range lost {
 		gone[row] = true
 	}
-	if len(gone) > 0 {
+	if len(gone) > 0 && !w.repeated {
 		s.hooks.Lost(len(gone))
 	}
 	for i := range batch {
-		e, state := batch[i].event, batch[i].out.State
+		e, out := batch[i].event, &batch[i].out
 		if gone[e.Row] {
-			s.log.Warn("the row had changed since it was read and was left as it is",
-				append(eventAttrs(e), "row", string(e.Row), "outcome", string(state))...)
-			state = StateSent // nothing of ours is in doubt about it any more
+			if !w.repeated { // else it was most probably our own mark, whose reply was lost
+				s.log.Warn("the row had changed since it was read and was left as it is",
+					append(eventAttrs(e), "row", string(e.Row), "outcome", string(out.State))...)
+			}
+			s.gate.lost(e, out.State)
+		} else {
+			s.note(out)
+			s.gate.settled(e, out.State)
 		}
-		s.gate.settled(e, state)
 		s.budget.give(e)
 	}
 }
 
+// note remembers when an event that failed at no cost is due again: until then its work is not done.
+func (s *settler) note(out *Outcome) {
+	if out.State != StateFailed || out.Attempt {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if due := time.Now().Add(out.RetryAfter); due.After(s.back) {
+		s.back = due
+	}
+}
+
+// expects says whether events that failed at no cost are still to come back. The margin is for the
+// database's clock and the pause between two reads.
+func (s *settler) expects(now time.Time) bool {
+	const margin = time.Second
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.back.IsZero() && now.Before(s.back.Add(margin))
+}
+
+// writing is one set of outcomes on its way.
+type writing struct {
+	outs     []Outcome
+	repeated bool // a try failed in a way that may have written some: rows of ours may be lost now
+}
+
 // write calls the store until it succeeds. Outcomes are kept meanwhile: Kafka has acknowledged.
-func (s *settler) write(ctx context.Context, outs []Outcome) ([]RowID, error) {
+func (s *settler) write(ctx context.Context, w *writing) ([]RowID, error) {
 	for ctx.Err() == nil {
-		lost, err := s.store.Settle(ctx, outs)
+		lost, err := s.store.Settle(ctx, w.outs)
 		if err == nil {
 			s.trouble.reset()
 			s.status.marked()
 			return lost, nil
 		}
+		w.repeated = true
 		if ctx.Err() != nil {
 			break
 		}
 		s.status.trouble(err)
-		s.log.Warn("marks could not be written, trying again", "events", len(outs), "error", err.Error())
+		s.log.Warn("marks could not be written, trying again", "events", len(w.outs), "error", err.Error())
 		select {
 		case <-time.After(s.trouble.next()):
 		case <-ctx.Done():
 		}
 	}
+	if errors.Is(context.Cause(ctx), ErrOwnershipLost) {
+		// That Kafka has a record stays true whoever owns the table now; verdicts are the new owner's.
+		w.outs = slices.DeleteFunc(w.outs, func(o Outcome) bool { return o.State != StateSent })
+		if len(w.outs) == 0 {
+			return nil, ErrOwnershipLost
+		}
+	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	return s.store.Settle(last, outs)
+	return s.store.Settle(last, w.outs)
 }

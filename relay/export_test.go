@@ -1,0 +1,26 @@
+package relay
+
+import "fmt"
+
+// Leftovers says what a relay still holds in memory; "" when that is nothing.
+func Leftovers(r *Relay) string {
+	r.gate.mu.Lock()
+	var keys []string
+	for key, k := range r.gate.keys {
+		keys = append(keys, fmt.Sprintf("%s: busy %d shut %v reopened %v first %s %+v", key, k.busy, k.shut, k.reopened, k.first, k.doubts))
+	}
+	busy, shut, reopened, waits := len(r.gate.busy), r.gate.shut, len(r.gate.reopened), len(r.gate.waits)
+	r.gate.mu.Unlock()
+	events, bytes := r.budget.load()
+	r.send.mu.Lock()
+	late, lateBytes, graves := len(r.send.late.events), r.send.late.bytes, len(r.send.graves)
+	r.send.mu.Unlock()
+	r.settle.mu.Lock()
+	queue := len(r.settle.queue)
+	r.settle.mu.Unlock()
+	if busy+shut+reopened+waits+events+late+graves+queue+len(keys) == 0 && bytes == 0 && lateBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("busy %d, shut %d, reopened %d, waits %d, budget %d events %d bytes, late %d of %d bytes, graves %d, queue %d; %v",
+		busy, shut, reopened, waits, events, bytes, late, lateBytes, graves, queue, keys)
+}

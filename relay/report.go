@@ -1,0 +1,64 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// reportSent tells hooks and log of an acknowledged event.
+func (s *sender) reportSent(e *Event, r Receipt, now, started time.Time) {
+	var commitToAck time.Duration
+	if !e.CreatedAt.IsZero() {
+		commitToAck = e.Age + now.Sub(e.readAt)
+	}
+	s.o.Hooks.Sent(e, r, commitToAck, now.Sub(started))
+	level := slog.LevelDebug
+	if e.RetryCount > 0 || e.State == StateFailed {
+		level = slog.LevelInfo
+	}
+	if s.o.Logger.Enabled(context.Background(), level) {
+		s.o.Logger.Log(context.Background(), level, "event sent", append(eventAttrs(e),
+			"topic", r.Topic, "partition", r.Partition, "offset", r.Offset)...)
+	}
+}
+
+// report tells hooks and log of a failure, in the articles' fields, without payload.
+func (s *sender) report(e *Event, f *Failure, next State) {
+	s.o.Hooks.Failed(e, f, next)
+	first := s.status.failed(f)
+	level, message := slog.LevelWarn, "event failed, will be sent again"
+	switch {
+	case next == StateDead:
+		level, message = slog.LevelError, "event is dead, a person must act"
+	case next == StateNew || f.Class == ClassUnavailable || f.Class == ClassRelay:
+		if !first {
+			return // one line for an outage, not one an event
+		}
+		message = "the destination does not take records, events wait at no cost"
+	}
+	s.o.Logger.Log(context.Background(), level, message, append(eventAttrs(e),
+		"class", string(f.Class), "code", f.Code, "error", f.Text, "hint", f.Hint)...)
+}
+
+// eventAttrs are the log fields that tell which event is meant.
+func eventAttrs(e *Event) []any {
+	attrs := []any{"event_id", e.ID, "aggregate_id", e.AggregateID, "event_type", e.Type, "retry_count", e.RetryCount}
+	if id := traceID(e); id != "" {
+		attrs = append(attrs, "trace_id", id)
+	}
+	return attrs
+}
+
+// traceID takes the trace id out of a W3C traceparent header, "" without one.
+func traceID(e *Event) string {
+	for _, h := range e.Headers {
+		if h.Name == "traceparent" {
+			if parts := strings.Split(string(h.Value), "-"); len(parts) >= 4 && len(parts[1]) == 32 {
+				return parts[1]
+			}
+		}
+	}
+	return ""
+}

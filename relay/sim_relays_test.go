@@ -1,0 +1,227 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/relay/relaytest"
+)
+
+var errFault = errors.New("the connection broke")
+
+// session is one life of a relay.
+type session struct {
+	*relaytest.FakeStore
+	w     *world
+	name  string
+	sink  *relaytest.FakeSink
+	relay *relay.Relay
+	stop  context.CancelFunc
+	done  chan struct{}
+	err   error // of Run; to be read after done
+
+	mu       sync.Mutex
+	inFlight map[relay.RowID]string // read and not settled: event ids
+	stopping bool
+	hurt     bool // a call to the store went wrong after the stop
+}
+
+func (w *world) open(slot, life int, drained bool) *session {
+	s := &session{w: w, name: fmt.Sprintf("relay-%d-%d", slot, life), done: make(chan struct{}), inFlight: map[relay.RowID]string{}}
+	s.FakeStore = w.db.Open(relaytest.FakeStoreOptions{
+		StoreOptions: relay.StoreOptions{Name: "outbox", Relay: s.name, Claim: w.claim, OnDead: w.onDead, ClaimTimeout: 20 * time.Second},
+		Cursor:       w.cursor, NewHeads: w.newHeads, Fault: s.fault,
+	})
+	s.sink = w.kafka.Sink(relaytest.FakeSinkOptions{
+		Patience: w.patience, Check: w.check, Latency: w.latency, Silence: w.silence, Answer: w.answer,
+		Written: w.written, Shuffle: w.shuffle,
+	})
+	var log io.Writer = io.Discard
+	if os.Getenv("POSTRIDER_SIM_LOG") != "" {
+		log = os.Stderr
+	}
+	s.relay = relay.New(relay.Options{
+		Name: s.name, Store: s, Sink: s.sink, Claim: w.claim, OnDead: w.onDead, DeadLetterTopic: w.deadTopic,
+		Retry: relay.Backoff{Initial: time.Second, Max: 8 * time.Second, MaxAttempts: w.attempts},
+		Batch: w.batch, BatchBytes: w.bytes, MaxBlockedKeys: w.maxBlocked, ClaimTimeout: 20 * time.Second,
+		DrainTimeout: w.drain, UntilDrained: drained, Hooks: hooks{w},
+		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})).With("relay", s.name),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stop = cancel
+	go func() {
+		defer close(s.done)
+		s.err = s.relay.Run(ctx)
+	}()
+	return s
+}
+
+func (s *session) fault(c relaytest.FakeCall) (f relaytest.FakeFault) {
+	w := s.w
+	if w.isOver() {
+		return f
+	}
+	r := w.draw("store", s.name, c.Op, c.N)
+	switch {
+	case c.Op == "Acquire" || c.Op == "Doubts":
+		return f // what they return ends Run: the caller's business
+	case in(w.dbOutages, -1, w.now()) > 0:
+		f.Before = errFault
+	case r.Float64() < w.dbFlaky:
+		switch r.IntN(4) {
+		case 0:
+			f.Before = errFault
+		case 1:
+			f.After = errFault
+		case 2:
+			f.Part, f.Wait = errFault, time.Duration(r.IntN(2000))*time.Millisecond
+		case 3:
+			f.Wait = time.Duration(r.IntN(5000)) * time.Millisecond
+		}
+	case r.Float64() < w.slowReads && c.Op == "Fetch":
+		f.Wait = time.Duration(r.IntN(10_000)) * time.Millisecond
+	}
+	if f != (relaytest.FakeFault{}) {
+		s.mu.Lock()
+		s.hurt = s.hurt || s.stopping
+		s.mu.Unlock()
+	}
+	return f
+}
+
+// Fetch keeps account of what is in flight.
+func (s *session) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error) {
+	got, err := s.FakeStore.Fetch(ctx, f)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.inFlight
+	s.inFlight = map[relay.RowID]string{}
+	for _, row := range f.Busy {
+		if id, known := was[row]; known {
+			s.inFlight[row] = id
+		}
+	}
+	for _, e := range got.Events {
+		s.inFlight[e.Row] = e.ID
+	}
+	return got, err
+}
+
+// Settle keeps account of what is in flight.
+func (s *session) Settle(ctx context.Context, outs []relay.Outcome) ([]relay.RowID, error) {
+	lost, err := s.FakeStore.Settle(ctx, outs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range outs {
+		if err == nil {
+			delete(s.inFlight, o.Row)
+			continue
+		}
+		s.w.mu.Lock()
+		s.w.unsettled[o.EventID]++
+		s.w.mu.Unlock()
+	}
+	return lost, err
+}
+
+// excuse accounts for the doubles that the end of this session may make: what was in flight.
+func (s *session) excuse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	for _, id := range s.inFlight {
+		s.w.excused[id]++
+	}
+}
+
+// end ends the session in one of the ways there are.
+func (s *session) end(how int) {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	switch how {
+	case 0: // kill -9
+		s.excuse()
+		s.FakeStore.Kill()
+		s.sink.Kill()
+	case 1: // the session that guards the ownership breaks
+		if s.LoseOwnership() {
+			s.excuse()
+			s.wait()
+			if !errors.Is(s.err, relay.ErrOwnershipLost) {
+				s.w.fail("Run ended with %v when the ownership was lost", s.err)
+			}
+			return
+		}
+	}
+	s.stop()
+	s.wait()
+	s.mu.Lock()
+	hurt := s.hurt
+	s.mu.Unlock()
+	if how > 0 && hurt {
+		s.excuse()
+	}
+	if how > 0 && !hurt && s.err != nil {
+		s.w.fail("a clean stop ended with an error: %v", s.err)
+	}
+	s.inFlight = nil
+}
+
+// wait holds that Run ends in time.
+func (s *session) wait() {
+	defer s.stop()
+	limit := s.w.drain + 2*time.Minute
+	select {
+	case <-s.done:
+	case <-time.After(limit):
+		s.w.fail("Run did not end within %s of its stop: %s", limit, relay.Leftovers(s.relay))
+	}
+}
+
+// live runs relay after relay in one slot until the chaos is over, and returns the last one running.
+func (w *world) live(slot int) *session {
+	for life := 0; ; life++ {
+		r := w.draw("life", slot, life)
+		s := w.open(slot, life, false)
+		rest := w.scenario.calm() - w.now()
+		if w.ends == 0 {
+			s.idle(rest)
+			return s
+		}
+		ends := time.Duration(r.ExpFloat64() / w.ends * float64(time.Minute))
+		if ends >= rest {
+			s.idle(rest)
+			return s
+		}
+		s.idle(ends)
+		s.end(r.IntN(4))
+		time.Sleep(time.Duration(r.Int64N(int64(3 * time.Second))))
+	}
+}
+
+// idle waits while the relay works. It may end early only when it is told to.
+func (s *session) idle(d time.Duration) {
+	select {
+	case <-s.done:
+		s.w.fail("Run ended by itself: %v", s.err)
+	case <-time.After(max(0, d)):
+	}
+}
+
+func (s *session) alive() bool {
+	select {
+	case <-s.done:
+		return false
+	default:
+		return true
+	}
+}
