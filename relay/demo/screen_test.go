@@ -101,7 +101,7 @@ func TestScreen_Keys(t *testing.T) {
 	tm.press("b")
 	shown(`Healed: the \d+ events`)
 	tm.press("p")
-	shown(`is DEAD: the name of its topic`)
+	shown(`is DEAD: topic`)
 	tm.press("r")
 	shown(`Repaired: 1 dead event`)
 	tm.press("c")
@@ -109,7 +109,7 @@ func TestScreen_Keys(t *testing.T) {
 	tm.press("\x1b[A") // an arrow does nothing
 	tm.press("x")
 	tm.press("p")
-	shown(`is DEAD: the name of its topic`)
+	shown(`is DEAD: topic`)
 	tm.press("d")
 	shown(`Given up`)
 	tm.press("q")

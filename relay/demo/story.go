@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -62,14 +63,23 @@ func tellDead(s *Snapshot) story {
 	switch s.Held {
 	case 0:
 	case 1:
-		behind = "One event of the same order waits behind it"
+		behind = "One event of its order waits behind it"
 	default:
-		behind = fmt.Sprintf("%d events of such orders wait behind", s.Held)
+		behind = fmt.Sprintf("%d events wait behind dead ones", s.Held)
 	}
 	return story{"dead", moodTrouble,
-		fmt.Sprintf("%s of %s is DEAD: the name of its topic is illegal, no retry can help. %s; every other order goes on.",
-			s.DeadEvent.Type, s.DeadEvent.Key, behind),
-		"Press r to repair it and try again, or d to give it up."}
+		fmt.Sprintf("%s of %s is DEAD: %s. %s; every other order goes on.",
+			s.DeadEvent.Type, s.DeadEvent.Key, reason(s.DeadEvent.Error), behind),
+		"Press r to give it a legal topic and try again, or d to give it up."}
+}
+
+// reason is the middle of a last_error: "[class] CODE: reason (hint)".
+func reason(lastError string) string {
+	if _, after, found := strings.Cut(lastError, ": "); found {
+		lastError = after
+	}
+	before, _, _ := strings.Cut(lastError, " (")
+	return before
 }
 
 // tellRecent tells what has just been overcome, the newest first.

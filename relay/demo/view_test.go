@@ -60,7 +60,8 @@ func outage() *Snapshot {
 func poisoned() *Snapshot {
 	s := calm()
 	s.Dead, s.Held, s.New, s.OldestAge = 1, 2, 2, 5*time.Second
-	s.DeadEvent = &DeadEvent{Key: "ORD-10799", Type: orderCreated, Error: "[permanent] INVALID_TOPIC_EXCEPTION: …"}
+	s.DeadEvent = &DeadEvent{Key: "ORD-10799", Type: orderCreated, Error: `[permanent] INVALID_TOPIC_EXCEPTION: topic "Gift order-events" holds ' ', ` +
+		"Kafka allows letters, digits, '.', '_' and '-' (set the row's topic or a route for this event type, then retry the event)"}
 	s.deeds = deeds{broken: true, poisoned: true}
 	return s
 }
@@ -159,9 +160,9 @@ func TestTell(t *testing.T) {
 			s.deeds = deeds{broken: true, brokerBack: ago(time.Minute), healed: ago(time.Minute)}
 		}, "calm", moodCalm, nil, "Try p"},
 		"dead": {func(s *Snapshot) { *s = *poisoned() }, "dead", moodTrouble,
-			[]string{"OrderCreated of ORD-10799", "2 events of such orders"}, "Press r"},
+			[]string{`OrderCreated of ORD-10799 is DEAD: topic "Gift order-events" holds ' '`, "and '-'. 2 events wait behind"}, "Press r"},
 		"dead, one behind": {func(s *Snapshot) { *s = *poisoned(); s.Held = 1 }, "dead", moodTrouble,
-			[]string{"One event of the same order"}, "Press r"},
+			[]string{"One event of its order"}, "Press r"},
 		"dead, none behind": {func(s *Snapshot) { *s = *poisoned(); s.Held = 0 }, "dead", moodTrouble,
 			[]string{"Nothing waits"}, "Press r"},
 		"repaired": {func(s *Snapshot) {
