@@ -37,7 +37,7 @@ func (s *Sink) clientOptions() []kgo.Opt {
 		kgo.RecordPartitioner(oneBatch{}),
 		// Records wait for the kick at the end of a round (flight.go), or this long for the first
 		// records of a topic whose layout the client still has to learn.
-		kgo.ProducerLinger(5 * time.Millisecond),
+		kgo.ProducerLinger(20 * time.Millisecond),
 		kgo.ProducerBatchCompression(c.codec(), kgo.NoCompression()),
 		// The sink's own limits are reached first: these must never decide.
 		kgo.ProducerBatchMaxBytes(maxRecord + 1024),

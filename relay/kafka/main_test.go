@@ -10,8 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
-
-	"github.com/postrider/postrider/relay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,4 +74,10 @@ func plainClient(t testing.TB, seed string, opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-var _ = relay.Record{}
+// contextOf is a context for a test's cleanups too, when t.Context has ended.
+func contextOf(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -66,8 +66,8 @@ func inOrder(t *testing.T, seed, topic string, keys, each int) {
 // doubled, each key keeps its order, and writing goes on within seconds of the cluster's return.
 func TestCase_P08_OutageCostsNoAttempt(t *testing.T) {
 	both(t, func(t *testing.T, seed string) {
-		for _, state := range map[string]linkState{"refused": linkCut, "silent": linkHole} {
-			t.Run(fmt.Sprint(state), func(t *testing.T) {
+		for name, state := range map[string]linkState{"refused": linkCut, "silent": linkHole} {
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				topic := newTopic(t, seed, 4, nil)
 				wire := newLink()
