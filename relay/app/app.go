@@ -92,19 +92,24 @@ func (a *app) parseKafka() error {
 }
 
 // loop runs one relay after another: a relay that lost its table is replaced, since what it had in
-// flight is no longer its own.
+// flight is no longer its own, and so is one whose database went away before it was at work. Opening
+// the store anew tells what waiting can cure from what it cannot.
 func (a *app) loop(ctx context.Context) error {
 	for {
 		err := a.once(ctx)
+		setup := relay.AsSetup(err)
 		switch {
 		case ctx.Err() != nil && a.o.UntilDrained:
 			return fmt.Errorf("stopped before the outbox was drained: %w", context.Cause(ctx))
-		case ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, relay.ErrOwnershipLost)):
+		case err == nil, ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, relay.ErrOwnershipLost)):
 			return nil
-		case !errors.Is(err, relay.ErrOwnershipLost):
+		case setup != nil && setup.Kind != relay.SetupUnreachable:
 			return err
+		case errors.Is(err, relay.ErrOwnershipLost):
+			a.log.Warn("ownership of the table was lost (its database session ended), starting over")
+		default:
+			a.log.Warn("the relay could not take up its work, starting over", "error", err.Error())
 		}
-		a.log.Warn("ownership of the table was lost (its database session ended), starting over")
 		sleep(ctx, firstWait)
 	}
 }
@@ -192,6 +197,7 @@ func (a *app) relayOptions(store relay.Store, sink relay.Sink) relay.Options {
 		Batch:           c.Relay.Batch,
 		BatchBytes:      int64(c.Relay.BatchBytes),
 		PollInterval:    c.Relay.PollInterval,
+		ClaimTimeout:    c.Relay.ClaimTimeout,
 		DrainTimeout:    c.Relay.ShutdownTimeout,
 		UntilDrained:    a.o.UntilDrained,
 		Hooks:           a.metrics,

@@ -57,9 +57,7 @@ func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-cha
 		}
 		if err != nil && ctx.Err() == nil { // the session ended while waiting
 			_ = conn.Close(ctx)
-			if conn, err = s.lockSession(ctx); err != nil && relay.AsSetup(err) == nil {
-				return nil, err
-			}
+			return nil, fmt.Errorf("wait for the table: %w", err)
 		}
 		select {
 		case <-ctx.Done():
