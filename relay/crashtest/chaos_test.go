@@ -1,0 +1,156 @@
+//go:build unix
+
+package crashtest
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// chaosRun is one database under torment.
+type chaosRun struct {
+	server server
+	claim  relay.ClaimMode
+	relays int
+	short  bool // part of the short run
+}
+
+func (c chaosRun) name() string { return c.server.name + "-" + string(c.claim) }
+
+var chaosRuns = []chaosRun{
+	{postgres, relay.ClaimSingle, 2, true},
+	{postgres, relay.ClaimRows, 3, true},
+	{mariadb, relay.ClaimRows, 3, true},
+	{mysqlServer, relay.ClaimSingle, 2, false},
+	{mysqlServer, relay.ClaimRows, 3, false},
+	{mariadb, relay.ClaimSingle, 2, false},
+	{postgresNewest, relay.ClaimSingle, 2, false},
+	{postgresNewest, relay.ClaimRows, 3, false},
+}
+
+// TestChaos torments relays, Kafka and databases while services write, heals everything, and compares
+// ledger, table and topics. A run of POSTRIDER_CRASH=10m takes so long for each database.
+func TestChaos(t *testing.T) {
+	long, seed := chaosOptions(t)
+	names := []string{"kafka"}
+	for _, c := range chaosRuns {
+		if c.short || long > 0 {
+			names = append(names, c.server.name)
+		}
+	}
+	s := private(t, unique(names)...)
+	for _, c := range chaosRuns {
+		if !c.short && long == 0 {
+			continue
+		}
+		t.Run(c.name(), func(t *testing.T) {
+			replay := fmt.Sprintf("POSTRIDER_CRASH_SEED=%d", seed)
+			if long > 0 {
+				replay += " POSTRIDER_CRASH=" + long.String()
+			}
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Logf("to run these faults again: %s go test ./relay/crashtest -count=1 -timeout 0 -run 'TestChaos/%s$'", replay, c.name())
+				}
+			})
+			torment(t, s, c, seed, long)
+		})
+	}
+}
+
+func chaosOptions(t *testing.T) (long time.Duration, seed uint64) {
+	t.Helper()
+	var err error
+	if text := os.Getenv("POSTRIDER_CRASH"); text != "" {
+		long, err = time.ParseDuration(text)
+		require.NoError(t, err, "POSTRIDER_CRASH is a duration such as 10m")
+	}
+	seed = rand.Uint64N(1_000_000)
+	if text := os.Getenv("POSTRIDER_CRASH_SEED"); text != "" {
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, "POSTRIDER_CRASH_SEED is a number")
+	}
+	return long, seed
+}
+
+func unique(names []string) (once []string) {
+	seen := map[string]bool{}
+	for _, n := range names {
+		if !seen[n] {
+			once = append(once, n)
+		}
+		seen[n] = true
+	}
+	return once
+}
+
+// chaosSettings make takeovers frequent and what is in flight small, so that the bound on doubles
+// says something.
+func chaosSettings(c chaosRun) settings {
+	return settings{
+		claim: c.claim, relays: c.relays, batch: 20, partitions: 2,
+		claimTimeout: 3 * time.Second, shutdownTimeout: 5 * time.Second,
+		// An outage that counted as an attempt would soon be seen as a dead event (case P08).
+		env: []string{"POSTRIDER_RELAY_RETRY_MAX_ATTEMPTS=2"},
+	}
+}
+
+func torment(t *testing.T, s *servers, c chaosRun, seed uint64, long time.Duration) {
+	w := newWorld(t, c.server, s.addr[c.server.variable], s.addr[kafkaVariable], chaosSettings(c))
+	w.start(t)
+	w.relays[0].ready(t)
+	tr := newTraffic(t, w.db, w.types...)
+	tr.start(t, seed)
+	began := time.Now()
+	m := &tormentor{world: w, servers: s, database: c.server.name, log: func(format string, args ...any) {
+		t.Logf("%6.1fs "+format, append([]any{time.Since(began).Seconds()}, args...)...)
+	}}
+	m.play(t, c, seed, long)
+	tr.end()
+	stopped := time.Now()
+	if t.Failed() {
+		return
+	}
+
+	w.heal()
+	m.alive(t)
+	drain := w.drained(t, 90*time.Second)
+	w.terminated(t)
+	report := w.check(t, tr.attempts, Rules{Ordered: c.claim == relay.ClaimSingle, MaxDoubles: int(m.cost.Load())})
+	t.Logf("seed %d, %d faults in %s, drained %s after the last: %s (doubles allowed: %d)",
+		seed, m.struck.Load(), stopped.Sub(began).Round(time.Second), drain.Round(10*time.Millisecond), report, m.cost.Load())
+	require.Empty(t, report.Findings)
+	require.Greater(t, report.Committed, 200, "there was too little traffic for the result to mean anything")
+	require.Positive(t, report.RolledBack)
+}
+
+// play deals both decks, once in a short run and over and over in a long one.
+func (m *tormentor) play(t *testing.T, c chaosRun, seed uint64, long time.Duration) {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(c.name()))
+	until, longest, decks := time.Now().Add(5*time.Minute), 4*time.Second, [][]string{relayDeck, serverDeck}
+	if long > 0 {
+		until, longest = time.Now().Add(long), 15*time.Second
+		decks[1] = append(append([]string{}, serverDeck...), rareDeck...)
+	}
+	var both sync.WaitGroup
+	for i, deck := range decks {
+		rng := rand.New(rand.NewPCG(seed, h.Sum64()+uint64(i)))
+		both.Go(func() {
+			for round := 0; round == 0 || long > 0 && time.Now().Before(until) && !t.Failed(); round++ {
+				m.deal(t, shuffled(rng, deck, len(m.relays), longest), until)
+			}
+		})
+	}
+	both.Wait()
+}

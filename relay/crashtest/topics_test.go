@@ -1,0 +1,130 @@
+//go:build unix
+
+package crashtest
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// topics are those of one test, reached without a proxy.
+type topics struct {
+	addr  string
+	names []string
+	admin *kadm.Client
+}
+
+// newTopics creates topics that are deleted at the end.
+func newTopics(t testing.TB, addr string, partitions int32, names ...string) *topics {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	k := &topics{addr: addr, admin: kadm.NewClient(client)}
+	for _, name := range names {
+		k.create(t, partitions, name)
+	}
+	return k
+}
+
+func (k *topics) create(t testing.TB, partitions int32, name string) {
+	t.Helper()
+	_, err := k.admin.CreateTopic(t.Context(), partitions, 1, nil, name)
+	require.NoError(t, err)
+	k.names = append(k.names, name)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if _, err := k.admin.DeleteTopic(ctx, name); err != nil {
+			t.Logf("delete topic %s: %v", name, err)
+		}
+	})
+}
+
+// read returns every record of every topic that a read_committed reader sees, from offset 0.
+func (k *topics) read(t testing.TB) []Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ends, err := k.admin.ListCommittedOffsets(ctx, k.names...)
+	require.NoError(t, err)
+	require.NoError(t, ends.Error())
+	from := map[string]map[int32]kgo.Offset{}
+	left := 0
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset == 0 {
+			return
+		}
+		if from[o.Topic] == nil {
+			from[o.Topic] = map[int32]kgo.Offset{}
+		}
+		from[o.Topic][o.Partition] = kgo.NewOffset().At(0)
+		left++
+	})
+	if left == 0 {
+		return nil
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.addr), kgo.ConsumePartitions(from),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
+	require.NoError(t, err)
+	defer client.Close()
+	var records []Record
+	for left > 0 {
+		fetches := client.PollFetches(ctx)
+		require.NoError(t, fetches.Err0())
+		fetches.EachError(func(topic string, partition int32, err error) {
+			require.NoError(t, err, "read %s/%d", topic, partition)
+		})
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			end, _ := ends.Lookup(p.Topic, p.Partition)
+			for _, r := range p.Records {
+				if r.Offset >= end.Offset {
+					break
+				}
+				records = append(records, recordOf(r))
+				if r.Offset == end.Offset-1 {
+					left--
+				}
+			}
+		})
+	}
+	return records
+}
+
+func recordOf(r *kgo.Record) Record {
+	rec := Record{Place: Place{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}, Key: string(r.Key), Hash: hashOf(r.Value)}
+	for _, h := range r.Headers {
+		if h.Key == "event_id" {
+			rec.EventID = string(h.Value)
+		}
+	}
+	return rec
+}
+
+func hashOf(payload []byte) string { return fmt.Sprintf("%x", sha256.Sum256(payload)) }
+
+// size is how many records the topics hold.
+func (k *topics) size(t testing.TB) int {
+	t.Helper()
+	ends, err := k.admin.ListEndOffsets(t.Context(), k.names...)
+	require.NoError(t, err)
+	require.NoError(t, ends.Error())
+	n := 0
+	ends.Each(func(o kadm.ListedOffset) { n += int(o.Offset) })
+	return n
+}
+
+// holds waits until the topics hold so many records.
+func (k *topics) holds(t testing.TB, want int) {
+	t.Helper()
+	n := 0
+	eventually(t, 30*time.Second, func() bool { n = k.size(t); return n == want },
+		func() string { return fmt.Sprintf("the topics hold %d records, want %d", n, want) })
+}
