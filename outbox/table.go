@@ -39,9 +39,8 @@ type table struct {
 	columns [fieldCount]string // "" where the table has none
 	prefix  string             // INSERT INTO t (a, b) VALUES
 	fields  []field
-	casts   [fieldCount]string // PostgreSQL: "::json" and the like
-	suffix  string             // the expressions of Options.Set, each after a comma
-	single  string             // the whole statement for one row, the usual case
+	suffix  string // the expressions of Options.Set, each after a comma
+	single  string // the whole statement for one row, the usual case
 	json    *jsonLimits
 }
 
@@ -74,26 +73,8 @@ func newTable(d Dialect, o Options) table {
 	}
 	quoted, _ := d.QuoteTable(o.Table)
 	t.prefix = "INSERT INTO " + quoted + " (" + strings.Join(names, ", ") + ") VALUES "
-	if d == Postgres {
-		t.casts[idField] = postgresCast(o.EventIDType)
-		t.casts[keyField] = postgresCast(o.KeyType)
-		t.casts[payloadField] = postgresCast(o.PayloadType)
-		t.casts[headersField] = postgresCast(o.HeadersType)
-	}
-	t.single, _ = t.insertText(1)
+	t.single = t.insertText(1)
 	return t
-}
-
-// postgresCast makes a parameter's type independent of how the driver guesses it: pgx's exec and
-// simple protocols and PgBouncer setups know only the Go type of an argument.
-func postgresCast(ct ColumnType) string {
-	switch ct {
-	case Bytes:
-		return "::bytea"
-	case JSON, JSONB, UUID:
-		return "::" + string(ct)
-	}
-	return ""
 }
 
 func (t *table) has(f field) bool { return t.columns[f] != "" }
@@ -126,20 +107,22 @@ func (t *table) insert(rows []row) (query string, args []any) {
 	if len(rows) == 1 {
 		return t.single, args
 	}
-	query, _ = t.insertText(len(rows))
-	return query, args
+	return t.insertText(len(rows)), args
 }
 
-func (t *table) insertText(rows int) (query string, params int) {
+// insertText needs no casts: every driver leaves a parameter's type to the server, which takes the
+// column's, whatever the query mode.
+func (t *table) insertText(rows int) string {
+	params := 0
 	var b strings.Builder
-	b.Grow(len(t.prefix) + rows*(len(t.fields)*10+len(t.suffix)+4))
+	b.Grow(len(t.prefix) + rows*(len(t.fields)*8+len(t.suffix)+4))
 	b.WriteString(t.prefix)
 	for r := range rows {
 		if r > 0 {
 			b.WriteString(", ")
 		}
 		b.WriteByte('(')
-		for i, f := range t.fields {
+		for i := range t.fields {
 			if i > 0 {
 				b.WriteString(", ")
 			}
@@ -150,12 +133,11 @@ func (t *table) insertText(rows int) (query string, params int) {
 			}
 			b.WriteByte('$')
 			b.WriteString(strconv.Itoa(params))
-			b.WriteString(t.casts[f])
 		}
 		b.WriteString(t.suffix)
 		b.WriteByte(')')
 	}
-	return b.String(), params
+	return b.String()
 }
 
 func sortedKeys[V any](m map[string]V) []string {

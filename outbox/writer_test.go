@@ -47,7 +47,7 @@ func TestWriter_Write_OneStatementPerDialect(t *testing.T) {
 		{
 			Postgres, Options{},
 			`INSERT INTO "outbox_events" ("event_id", "aggregate_type", "aggregate_id", "event_type", "topic", "message_key", "payload", "headers") VALUES ` +
-				`($1, $2, $3, $4, $5, $6, $7::bytea, $8::json), ($9, $10, $11, $12, $13, $14, $15::bytea, $16::json)`,
+				`($1, $2, $3, $4, $5, $6, $7, $8), ($9, $10, $11, $12, $13, $14, $15, $16)`,
 			[]any{
 				"e-1", "Order", "o-71", "OrderCreated", "orders", "u-7", []byte(`{"a":1}`), `{"a":"1","b":"2"}`,
 				"e-2", "Order", "o-71", "OrderDeleted", nil, "", nil, nil,

@@ -27,7 +27,7 @@ func TestApply_TwiceAndByManyAtOnce(t *testing.T) {
 		var wait sync.WaitGroup
 		var mu sync.Mutex
 		var applied []string
-		for range 4 {
+		for range 12 {
 			wait.Go(func() {
 				names, err := schema.Apply(t.Context(), b.DB, b.dialect)
 				mu.Lock()

@@ -19,6 +19,11 @@ import (
 	"github.com/postrider/postrider/schema"
 )
 
+func init() {
+	// The driver prints what the tests provoke on purpose.
+	_ = mysql.SetLogger(&mysql.NopLogger{})
+}
+
 // server is one database that the tests run on.
 type server struct {
 	name     string
