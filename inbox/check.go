@@ -23,17 +23,11 @@ func (b *Inbox) Check(ctx context.Context, db Querier) error {
 	if b.err != nil {
 		return b.err
 	}
-	// Planning the statement settles the names, and the key on PostgreSQL and SQLite.
-	rows, err := db.QueryContext(ctx, "EXPLAIN "+b.insert, b.group, "check")
-	if err == nil {
-		for rows.Next() {
-			continue // PostgreSQL reports an error of planning only with the rows
+	if err := b.plan(ctx, db); err != nil {
+		if b.table.lacksKey(err) {
+			return b.noKey(err)
 		}
-		err = rows.Err()
-		_ = rows.Close()
-	}
-	if err != nil {
-		return b.explain(err)
+		return fmt.Errorf("check inbox table %s: %w", b.table.name, err)
 	}
 	if b.table.dialect == outbox.MySQL || b.table.dialect == outbox.MariaDB {
 		return b.checkMySQLKey(ctx, db)
@@ -41,11 +35,18 @@ func (b *Inbox) Check(ctx context.Context, db Querier) error {
 	return nil
 }
 
-func (b *Inbox) explain(err error) error {
-	if b.table.lacksKey(err) {
-		return b.noKey(err)
+// plan lets the database plan the statement, which settles the names, and the key on PostgreSQL and
+// SQLite. Some drivers report an error of planning with the rows only.
+func (b *Inbox) plan(ctx context.Context, db Querier) error {
+	rows, err := db.QueryContext(ctx, "EXPLAIN "+b.insert, b.group, "check")
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("check inbox table %s: %w", b.table.name, err)
+	defer rows.Close()
+	for rows.Next() {
+		continue
+	}
+	return rows.Err()
 }
 
 // checkMySQLKey looks for a unique key that holds no column beside group and event id.

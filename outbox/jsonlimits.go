@@ -83,7 +83,7 @@ func readDecimal(literal, buf []byte) decimal {
 // checkNumeric refuses what overflows PostgreSQL's numeric, which jsonb turns numbers into.
 func checkNumeric(literal []byte) string {
 	const maxPower, maxScale, maxExponent = 131071, 16383, math.MaxInt32 / 2
-	if bytes.IndexAny(literal, "eE") < 0 && len(literal) < maxScale {
+	if !bytes.ContainsAny(literal, "eE") && len(literal) < maxScale {
 		return ""
 	}
 	d := readDecimal(literal, nil)
@@ -97,7 +97,7 @@ func checkNumeric(literal []byte) string {
 // all others into a double.
 func checkDouble(literal []byte) string {
 	const altered = "MySQL's JSON type rounds this number to a double"
-	if bytes.IndexAny(literal, ".eE") < 0 {
+	if !bytes.ContainsAny(literal, ".eE") {
 		if len(literal) < 19 { // every integer of 18 digits fits
 			return ""
 		}

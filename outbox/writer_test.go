@@ -219,7 +219,7 @@ func TestNew_ReportsEveryProblem(t *testing.T) {
 		}
 	}
 	tx := &recorder{}
-	if got := w.Write(t.Context(), tx, order("e-1")); got != err || len(tx.queries) > 0 {
+	if got := w.Write(t.Context(), tx, order("e-1")); !errors.Is(got, err) || len(tx.queries) > 0 {
 		t.Errorf("Write: %v", got)
 	}
 	if err := New(Postgres, Options{}).Err(); err != nil {

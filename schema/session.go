@@ -54,7 +54,7 @@ func (c catalogue) columns(ctx context.Context, name string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read columns of %s: %w", name, err)
 	}
-	defer func() { _ = rows.Close() }()
+	defer rows.Close()
 	var names []string
 	for rows.Next() {
 		var column string

@@ -147,8 +147,12 @@ func (tb Table) Events(t testing.TB, q Querier) []outbox.Event {
 	if err != nil {
 		t.Fatalf("read outbox: %v", err)
 	}
-	defer func() { _ = rows.Close() }()
-	return tb.Scan(t, rows)
+	defer rows.Close()
+	events := tb.Scan(t, rows)
+	if err := rows.Err(); err != nil {
+		t.Fatalf("read outbox: %v", err)
+	}
+	return events
 }
 
 // Require reads the table and ends the test unless it holds just the wanted events in their order.

@@ -78,7 +78,7 @@ type shop struct {
 
 func newShop(b *testing.B, s server) *shop {
 	b.Helper()
-	base := s.base(b).apply(b)
+	base := s.fresh(b).apply(b)
 	id := "BIGINT AUTO_INCREMENT"
 	switch s.dialect {
 	case outbox.Postgres:

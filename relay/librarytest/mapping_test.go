@@ -228,7 +228,7 @@ func TestWriter_MapsTablesFoundInTheWild(t *testing.T) {
 }
 
 func (m mapping) test(t *testing.T, b *base) {
-	own := b.server.base(t) // tables of one name follow one another
+	own := b.fresh(t) // tables of one name follow one another
 	own.exec(t, m.ddl...)
 	w := outbox.New(own.dialect, m.options)
 	require.NoError(t, w.Err())
@@ -270,7 +270,7 @@ func TestWriter_QualifiedTable(t *testing.T) {
 			schema = "main"
 		}
 		b.apply(t)
-		elsewhere := b.server.base(t)
+		elsewhere := b.fresh(t)
 		if b.dialect == outbox.SQLite {
 			elsewhere = b
 		}

@@ -27,11 +27,13 @@ func TestOutboxtest_ReadsBackWhatWasWritten(t *testing.T) {
 	onEvery(t, func(t *testing.T, b *base) {
 		b.apply(t)
 		table := outboxtest.Table{Dialect: b.dialect}
-		b.inTx(t, func(ctx context.Context, tx *sql.Tx) {
-			table.Require(t, tx)
-			require.NoError(t, outbox.New(b.dialect, outbox.Options{}).Write(ctx, tx, events...))
-			table.Require(t, tx, events...) // before the commit
-		})
+		tx, err := b.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		table.Require(t, tx)
+		require.NoError(t, outbox.New(b.dialect, outbox.Options{}).Write(t.Context(), tx, events...))
+		table.Require(t, tx, events...) // before the commit
+		require.NoError(t, tx.Commit())
 		table.Require(t, b.DB, events...)
 	})
 	on(t, func(t *testing.T, b *base) { // with pgx, in a mapped table
@@ -50,6 +52,7 @@ func TestOutboxtest_ReadsBackWhatWasWritten(t *testing.T) {
 		require.NoError(t, outboxpgx.New(options).Write(t.Context(), tx, want))
 		rows, err := tx.Query(t.Context(), table.Query())
 		require.NoError(t, err)
+		defer rows.Close()
 		require.Empty(t, outboxtest.Diff(table.Scan(t, rows), want))
 	}, outbox.Postgres)
 	on(t, func(t *testing.T, b *base) { // binary ids

@@ -45,7 +45,7 @@ func onEvery(t *testing.T, test func(t *testing.T, b *base)) {
 	for _, s := range servers {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			test(t, s.base(t))
+			test(t, s.fresh(t))
 		})
 	}
 }
@@ -58,7 +58,7 @@ func on(t *testing.T, test func(t *testing.T, b *base), dialects ...outbox.Diale
 			if s.dialect == d {
 				t.Run(s.name, func(t *testing.T) {
 					t.Parallel()
-					test(t, s.base(t))
+					test(t, s.fresh(t))
 				})
 			}
 		}
@@ -92,7 +92,7 @@ func serverURL(t testing.TB, variable string) *url.URL {
 func pooled(t testing.TB) *base {
 	t.Helper()
 	pooler := serverURL(t, "POSTRIDER_TEST_PGBOUNCER")
-	direct := server{"postgres-oldest", outbox.Postgres, "POSTRIDER_TEST_POSTGRES"}.base(t)
+	direct := server{"postgres-oldest", outbox.Postgres, "POSTRIDER_TEST_POSTGRES"}.fresh(t)
 	direct.create(t, "CREATE DATABASE "+direct.name, "DROP DATABASE "+direct.name+" WITH (FORCE)")
 	b := *direct
 	pooler.Path = "/" + b.name
@@ -101,7 +101,8 @@ func pooled(t testing.TB) *base {
 	return &b
 }
 
-func (s server) base(t testing.TB) *base {
+// fresh makes an empty schema or database on the server.
+func (s server) fresh(t testing.TB) *base {
 	t.Helper()
 	b := &base{server: s, name: "library_" + strings.ReplaceAll(outbox.NewID(), "-", "")[8:]}
 	switch s.dialect {

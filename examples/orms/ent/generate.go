@@ -1,3 +1,4 @@
+// Package ent is the client that ent's code generator makes from the entities in ent/schema.
 package ent
 
 // The feature sql/execquery gives ent's transaction the method ExecContext, which the writer needs.
