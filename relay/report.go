@@ -32,9 +32,9 @@ func (s *sender) report(e *Event, f *Failure, next State) {
 	switch {
 	case next == StateDead:
 		level, message = slog.LevelError, "event is dead, a person must act"
-	case next == StateNew || f.Class == ClassUnavailable || f.Class == ClassRelay:
+	case next == StateNew || f.Class != ClassRetriable:
 		if !first {
-			return // one line for an outage, not one an event
+			return // one line for an outage or a missing topic, not one an event and a try
 		}
 		message = "the destination does not take records, events wait at no cost"
 	}
