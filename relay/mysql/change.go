@@ -10,7 +10,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Retry makes FAILED and DEAD rows due now and counts their attempts from 0 again.
+// Retry makes FAILED and DEAD rows due now and counts their attempts from 0 again. A row that was
+// discarded comes back only when it is named.
 func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, skipped int64, err error) {
 	l := s.layout
 	if l.cols.Status == "" {
@@ -28,6 +29,13 @@ func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, s
 	return s.change(ctx, f, "("+l.failedWhere()+") OR ("+dead+")", sets, dryRun)
 }
 
+func (l *layout) retriableDead(f relay.Filter) string {
+	if len(f.EventIDs) > 0 {
+		return l.status(l.states.Dead)
+	}
+	return l.deadWhere()
+}
+
 // Discard gives up DEAD rows.
 func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryRun bool) (done, skipped int64, err error) {
 	l := s.layout
@@ -39,7 +47,7 @@ func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryR
 		return s.change(ctx, f, l.deadWhere(), nil, dryRun)
 	}
 	// What was there moves behind the reason, and is cut by what the column holds; TEXT holds bytes.
-	size := min(c.length, 60_000)
+	size := min(c.length, 4*maxError)
 	if !strings.HasSuffix(c.dataType, "char") {
 		size /= 4
 	}

@@ -138,17 +138,15 @@ func (l *layout) status(word string) string {
 	return col(l.cols.Status) + " = " + quote(word)
 }
 
-// tried tells of a row of the scan of new ones that it is a failed one, where that scan has both.
+// tried tells of a row with the word of new ones that it failed before.
 func (l *layout) tried() string {
 	switch {
-	case l.plan.retry != "":
-		return "FALSE"
 	case l.nullNRA:
 		return col(l.cols.NextRetryAt) + " IS NOT NULL"
-	case l.cols.RetryCount != "":
+	case l.sameWord() && l.cols.RetryCount != "":
 		return col(l.cols.RetryCount) + " > 0"
 	default:
-		return "TRUE" // the store knows which
+		return "FALSE"
 	}
 }
 

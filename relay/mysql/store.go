@@ -40,14 +40,6 @@ type Store struct {
 	parked map[uint64]parked
 }
 
-// parked is what a row of a table without a status column cannot say: that it was given up, and where
-// the table lacks those columns too, how often it was tried and when the next attempt is due.
-type parked struct {
-	dead     bool
-	due      time.Time
-	attempts int
-}
-
 // Open connects and checks the table. Problems that a person must solve are *relay.SetupError; one of
 // kind SetupUnreachable may pass by itself.
 func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {

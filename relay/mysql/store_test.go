@@ -40,7 +40,7 @@ func onBoth(t *testing.T, f func(t *testing.T, v flavour)) {
 	}
 }
 
-func (v flavour) url(t *testing.T) *url.URL {
+func (v flavour) url(t testing.TB) *url.URL {
 	t.Helper()
 	text := os.Getenv(v.env)
 	if text == "" {
@@ -56,7 +56,7 @@ func (v flavour) url(t *testing.T) *url.URL {
 
 // newDatabase makes a database of the test's own with the given statements, "" for the product's
 // tables, and returns its URL and a plain pool on it.
-func (v flavour) newDatabase(t *testing.T, ddl string) (string, *sql.DB) {
+func (v flavour) newDatabase(t testing.TB, ddl string) (string, *sql.DB) {
 	t.Helper()
 	u := v.url(t)
 	name := "pr_" + strings.ToLower(rand.Text())
@@ -78,7 +78,7 @@ func (v flavour) newDatabase(t *testing.T, ddl string) (string, *sql.DB) {
 }
 
 // pool is a service's: the server's own settings, several statements at once.
-func (v flavour) pool(t *testing.T, u url.URL) *sql.DB {
+func (v flavour) pool(t testing.TB, u url.URL) *sql.DB {
 	t.Helper()
 	c := driver.NewConfig()
 	c.Net, c.Addr, c.User, c.DBName = "tcp", u.Host, u.User.Username(), strings.TrimPrefix(u.Path, "/")

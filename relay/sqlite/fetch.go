@@ -203,7 +203,7 @@ func (s *Store) scan(ctx context.Context, tx *sql.Tx, from, where string, p *pic
 			where += fmt.Sprintf(" AND rowid > %d", start)
 		}
 	}
-	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, %s FROM %s WHERE %s ORDER BY rowid", s.layout.key, s.layout.retries(), from, where))
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, %s FROM %s WHERE %s ORDER BY rowid", s.layout.key, s.layout.tried(), from, where))
 	if err != nil {
 		return err
 	}
@@ -212,11 +212,11 @@ func (s *Store) scan(ctx context.Context, tx *sql.Tx, from, where string, p *pic
 	for rows.Next() {
 		var id int64
 		var key sql.NullString
-		var retries int
-		if err := rows.Scan(&id, &key, &retries); err != nil {
+		var tried bool
+		if err := rows.Scan(&id, &key, &tried); err != nil {
 			return err
 		}
-		v := p.look(id, key, reopened == nil || retries > 0 && s.layout.sameWord())
+		v := p.look(id, key, reopened == nil || tried)
 		if prefix = prefix && v == isBlocked; prefix {
 			passed, last = passed+1, id
 		}

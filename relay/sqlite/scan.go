@@ -67,6 +67,18 @@ func (l *layout) retryWhere() string {
 	}
 }
 
+// tried tells of a row with the word of new ones that it failed before.
+func (l *layout) tried() string {
+	switch {
+	case l.nullNRA:
+		return col(l.cols.NextRetryAt) + " IS NOT NULL"
+	case l.sameWord() && l.cols.RetryCount != "":
+		return col(l.cols.RetryCount) + " > 0"
+	default:
+		return "0"
+	}
+}
+
 // failedWhere are the rows that count as FAILED, due or not.
 func (l *layout) failedWhere() string {
 	switch {

@@ -41,14 +41,6 @@ type Store struct {
 	parked map[int64]parked
 }
 
-// parked is what a row of a table without a status column cannot say: that it was given up, and where
-// the table lacks those columns too, how often it was tried and when the next attempt is due.
-type parked struct {
-	dead     bool
-	due      time.Time
-	attempts int
-}
-
 // Open opens the file and checks the table. It makes no file and no table; it switches the file to
 // write-ahead logging. Problems that a person must solve are *relay.SetupError.
 func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
