@@ -123,9 +123,7 @@ func (s *Sink) settled(r *kgo.Record, err error) {
 	x := r.Context.(*sending)
 	f := x.flight
 	if x.err = err; err == nil {
-		if !s.dropped.Load() {
-			f.w.report(x.index, relay.Result{Receipt: relay.Receipt{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}})
-		}
+		f.w.report(x.index, relay.Result{Receipt: relay.Receipt{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}})
 		// Nothing of an answered record is kept while others of its write wait.
 		r.Key, r.Value, r.Headers = nil, nil, nil
 	}

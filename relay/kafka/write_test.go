@@ -3,13 +3,16 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -177,4 +180,100 @@ func TestSink_ClientOptions(t *testing.T) {
 		got := s.cfg.backoff(tries)
 		require.InDelta(t, float64(want*time.Millisecond), float64(got), 0.2*float64(want*time.Millisecond)+1)
 	}
+}
+
+// A Write that still looks topics up when Close gives up has nothing to report any more.
+func TestSink_CloseWhileAWriteLooksTopicsUp(t *testing.T) {
+	t.Parallel()
+	wire := newLink()
+	wire.set(linkHole, "")
+	s, err := NewSink(parsed(t, properties("127.0.0.1:1")), Options{Dial: wire.dial, Patience: 300 * time.Millisecond})
+	require.NoError(t, err)
+	done := make(chan *pending)
+	go func() { done <- begin(context.Background(), s, record("t", "k", "v"), record("not legal", "k", "v")) }()
+	require.Eventually(t, func() bool { return len(s.turn) == 1 }, 5*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.NoError(t, s.Close(ctx), "nothing was handed over, so nothing is dropped")
+	require.Zero(t, (<-done).reported())
+}
+
+// Records without a key go where answers come from.
+func TestSink_KeylessRecordsAvoidPartitionsThatOweAnswers(t *testing.T) {
+	t.Parallel()
+	k := cluster(t, kfake.SeedTopics(3, "t"))
+	s := open(t, parsed(t, properties(k.ListenAddrs()[0])), Options{Patience: 100 * time.Millisecond})
+	fault := k.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{1}, Err: kerr.NotEnoughReplicas, Count: -1})
+	var late []*pending
+	for range 30 {
+		p := begin(t.Context(), s, relay.Record{Topic: "t", Value: []byte("v")})
+		if p.reported() == 0 {
+			late = append(late, p)
+			continue
+		}
+		require.Nil(t, p.result(0).Failure)
+	}
+	require.Len(t, late, 1, "the first that met the silent partition closed it for others")
+	fault.Remove()
+	late[0].await(t, 1)
+	require.Nil(t, late[0].result(0).Failure)
+}
+
+// While one partition is silent, the answered records of its Write are not kept in memory.
+func TestSink_AnsweredRecordsAreLetGo(t *testing.T) {
+	t.Parallel()
+	k := cluster(t, kfake.SeedTopics(1, "stalled", "open"))
+	s := open(t, parsed(t, properties(k.ListenAddrs()[0])), Options{Patience: 100 * time.Millisecond})
+	resume := stall(k, "stalled")
+	value := make([]byte, 500_000)
+	held := weak.Make(&value[0])
+	recs := []relay.Record{{Topic: "open", Key: []byte("k"), Value: value}, record("stalled", "k", "v")}
+	value = nil
+	p := begin(t.Context(), s, recs...)
+	require.Equal(t, 1, p.reported())
+	require.Nil(t, p.result(0).Failure)
+	clear(recs)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return held.Value() == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	resume()
+	p.await(t, 2)
+}
+
+// The library may send a round before all of it is buffered, and have the answer while the rest comes. A
+// record that comes after a refusal must not be sent, or it would overtake.
+func TestSink_ARoundIsOneBatchOrNothing(t *testing.T) {
+	t.Parallel()
+	k := cluster(t, kfake.SeedTopics(1, "t"))
+	refusePoison(k)
+	s := open(t, parsed(t, properties(k.ListenAddrs()[0])), Options{})
+	require.Nil(t, send(t, s, record("t", "k", "0"))[0].Failure)
+
+	p := &pending{results: map[int]relay.Result{}, changed: make(chan struct{}, 1)}
+	w := &write{s: s, done: make(chan struct{}), report: func(i int, r relay.Result) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.results[i] = r
+	}}
+	w.unfinished.Store(1)
+	f := &flight{w: w, to: target{"t", 0}, client: s.client, round: 3, limit: maxBatch}
+	s.client.flights++
+	for i, value := range []string{poison, "1", "2"} {
+		x := &sending{flight: f, index: i, opens: i == 0}
+		x.rec = kgo.Record{Topic: "t", Key: []byte("k"), Value: []byte(value), Context: x}
+		f.todo = append(f.todo, x)
+	}
+	f.left.Store(3)
+	s.calls.Add(3)
+	s.client.TryProduce(t.Context(), &f.todo[0].rec, s.settle)
+	kick(s.client.Client)
+	require.Eventually(t, func() bool { return f.left.Load() == 2 }, 10*time.Second, time.Millisecond)
+	s.client.TryProduce(t.Context(), &f.todo[1].rec, s.settle)
+	s.client.TryProduce(t.Context(), &f.todo[2].rec, s.settle)
+	<-w.done
+	require.Equal(t, relay.ClassPermanent, p.result(0).Failure.Class)
+	require.Equal(t, relay.ClassHeld, p.result(1).Failure.Class)
+	require.Equal(t, relay.ClassHeld, p.result(2).Failure.Class)
+	require.Len(t, readAll(t, k.ListenAddrs()[0], "t")[0], 1)
 }

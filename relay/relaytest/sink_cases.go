@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -278,7 +279,9 @@ func sinkStalled(b *sinkBed) {
 	resume := b.h.Stall(b.T, hole)
 	defer resume()
 
+	started := time.Now()
 	w := b.start(b.Context(), keyed(hole, "a", "1"), keyed(open, "a", "1"), keyed(hole, "a", "2"), keyed(open, "a", "2"))
+	require.Less(b, time.Since(started), 4*b.h.Patience, "Write has patience, not more")
 	require.Equal(b, 2, w.reported(), "the open topic is answered, the other is not guessed at")
 	require.Nil(b, w.result(1).Failure)
 	require.Nil(b, w.result(3).Failure)
