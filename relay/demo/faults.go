@@ -57,10 +57,10 @@ func (d *Demo) StartBroker(ctx context.Context) error {
 	if err := d.broker.door.open(ctx); err != nil {
 		return err
 	}
-	due, _, err := d.pending(ctx)
+	table, err := d.look(ctx)
 	d.faults.change(func(f *deeds) {
 		if !f.brokerDown.IsZero() {
-			f.brokerDown, f.brokerBack, f.waitedThen, f.healed = time.Time{}, time.Now(), due, time.Time{}
+			f.brokerDown, f.brokerBack, f.waitedThen, f.healed = time.Time{}, time.Now(), table.due(), time.Time{}
 		}
 	})
 	return err
@@ -94,24 +94,6 @@ func (d *Demo) CrashConsumers() {
 		c.kill()
 	}
 	d.faults.change(func(f *deeds) { f.crashed, f.skippedBefore = time.Now(), skipped })
-}
-
-// mostDead bounds how many dead events are looked at or treated at once.
-const mostDead = 500
-
-// dead lists the dead events that nobody has discarded.
-func (d *Demo) dead(ctx context.Context) ([]relay.EventRow, error) {
-	rows, err := d.admin.List(ctx, relay.Filter{States: []relay.State{relay.StateDead}, Limit: mostDead})
-	if err != nil {
-		return nil, fmt.Errorf("list dead events: %w", err)
-	}
-	kept := rows[:0]
-	for _, row := range rows {
-		if !row.Discarded {
-			kept = append(kept, row)
-		}
-	}
-	return kept, nil
 }
 
 // Repair does what an operator would: gives the dead events a topic and lets them be tried again.

@@ -81,7 +81,7 @@ func row(width int, label string, cells ...line) line {
 }
 
 // count is a number before its word; the number keeps its place while it grows.
-func count(n int64, word string, st style) line {
+func count(n int, word string, st style) line {
 	return line{{fmt.Sprintf("%6s", number(n)), st}, {" " + word, plain}}
 }
 
@@ -141,28 +141,28 @@ func heading(s *Snapshot, width, height int) []line {
 func numbers(s *Snapshot, width int) []line {
 	kafka := row(width, "KAFKA", line{{"DOWN", bad}}, line{{"connections are refused", warn}})
 	if s.BrokerUp {
-		kafka = row(width, "KAFKA", count(int64(s.Delivered), "delivered", plain), rate(s.DeliveredRate),
+		kafka = row(width, "KAFKA", count(s.Delivered, "delivered", plain), rate(s.DeliveredRate),
 			line{{fmt.Sprintf("commit to readable p50 %s, p99 %s", shortTime(s.P50), shortTime(s.P99)), plain}})
 	}
 	late := s.OldestAge > 2*time.Second
 	lines := []line{
-		row(width, "ORDERS", count(int64(s.OrdersCommitted), "committed", plain),
-			count(int64(s.OrdersRolledBack), "rolled back", plain), rate(s.OrdersRate)),
+		row(width, "ORDERS", count(s.OrdersCommitted, "committed", plain),
+			count(s.OrdersRolledBack, "rolled back", plain), rate(s.OrdersRate)),
 		row(width, "OUTBOX", count(s.New, "NEW", styleIf(late, warn)), count(s.Failed, "FAILED", styleIf(s.Failed > 0, warn)),
 			count(s.Dead, "DEAD", styleIf(s.Dead > 0, bad)), count(s.Sent, "SENT", plain),
 			line{{"oldest " + seconds(s.OldestAge), styleIf(late, warn)}}),
 		kafka,
 	}
 	for _, c := range s.Consumers {
-		lines = append(lines, row(width, strings.ToUpper(c.Name), count(int64(c.Applied), "applied", plain),
-			count(int64(c.Skipped), "repeats skipped", plain), count(int64(c.Total), c.Unit, plain)))
+		lines = append(lines, row(width, strings.ToUpper(c.Name), count(c.Applied, "applied", plain),
+			count(c.Skipped, "repeats skipped", plain), count(c.Total, c.Unit, plain)))
 	}
 	promise := func(n int, word string) line {
 		st := good
 		if n > 0 {
 			st = bad
 		}
-		return count(int64(n), word, st)
+		return count(n, word, st)
 	}
 	return append(lines, row(width, "PROMISES", promise(s.Phantom, "phantom"), promise(s.Doubled, "doubled"),
 		promise(s.OutOfOrder, "out of order"), line{{"so far", dim}}))
@@ -187,7 +187,7 @@ func events(s *Snapshot, width, space int) []line {
 			if e.Latency > 0 {
 				latency = shortTime(e.Latency)
 			}
-			text = fmt.Sprintf(form, e.Type, e.Key, e.Topic, fmt.Sprint(e.Partition), number(e.Offset), latency)
+			text = fmt.Sprintf(form, e.Type, e.Key, e.Topic, fmt.Sprint(e.Partition), number(int(e.Offset)), latency)
 		}
 		lines = append(lines, line{{text, plain}})
 	}

@@ -26,6 +26,7 @@ func (l *Lines) Watch(ctx context.Context, d *Demo) error {
 		every = time.Second
 	}
 	l.print("Kafka on " + d.Kafka() + "; read along: " + kcatLine(d.Kafka()))
+	l.print("look inside: postrider events list --database-url " + databaseURL(d.ordersPath()))
 	numbers, look := time.NewTicker(every), time.NewTicker(min(every, lookEvery))
 	defer numbers.Stop()
 	defer look.Stop()

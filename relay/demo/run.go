@@ -162,8 +162,8 @@ func (d *Demo) drain(ctx context.Context) error {
 }
 
 func (d *Demo) drained(ctx context.Context) (bool, error) {
-	due, _, err := d.pending(ctx)
-	if err != nil || due > 0 {
+	table, err := d.look(ctx)
+	if err != nil || table.due() > 0 {
 		return false, err
 	}
 	return d.consumed(ctx)
@@ -183,24 +183,6 @@ func (d *Demo) consumed(ctx context.Context) (bool, error) {
 		all = all && c.reached(ends)
 	}
 	return all, nil
-}
-
-// pending counts the events that wait: those that can be sent, and those held behind a dead one.
-func (d *Demo) pending(ctx context.Context) (due, held int, err error) {
-	const query = `
-		WITH dead AS (
-			SELECT DISTINCT aggregate_id FROM outbox_events
-			WHERE next_retry_at IS NOT NULL AND status = 'DEAD' AND last_error NOT LIKE 'discarded:%'),
-		waiting AS (
-			SELECT aggregate_id FROM outbox_events WHERE status = 'NEW'
-			UNION ALL
-			SELECT aggregate_id FROM outbox_events WHERE next_retry_at IS NOT NULL AND status = 'FAILED')
-		SELECT count(*) FILTER (WHERE aggregate_id NOT IN (SELECT aggregate_id FROM dead)), count(*) FROM waiting`
-	var all int
-	if err := d.reader.QueryRowContext(ctx, query).Scan(&due, &all); err != nil {
-		return 0, 0, fmt.Errorf("count waiting events: %w", err)
-	}
-	return due, all - due, nil
 }
 
 // settleUp ends the run: the broker is back, what waits is delivered within a limit of time, and everything

@@ -91,13 +91,9 @@ func (s *Screen) Watch(ctx context.Context, d *Demo) error {
 			return nil
 		case <-redraw.C:
 		case key := <-pressed:
-			quit, err := act(ctx, d, key)
-			if quit {
+			var quit bool
+			if quit, note = actAll(ctx, d, key, pressed); quit {
 				return nil
-			}
-			note = ""
-			if err != nil {
-				note = "That did not work: " + err.Error()
 			}
 		}
 	}
@@ -106,15 +102,18 @@ func (s *Screen) Watch(ctx context.Context, d *Demo) error {
 // listen reads keys until ctx ends. Its goroutine stays in Read until the next key: a terminal offers
 // no portable way out, and the process ends soon.
 func (s *Screen) listen(ctx context.Context) <-chan byte {
-	pressed := make(chan byte)
+	const escape = 0x1b
+	pressed := make(chan byte, 64)
 	go func() {
-		buf := make([]byte, 16)
+		buf := make([]byte, 64)
 		for {
 			n, err := s.In.Read(buf)
-			if n > 0 {
+			for _, key := range buf[:n] {
+				if key == escape {
+					break // an arrow or the like: the rest of it comes in the same read
+				}
 				select {
-				// Keys that send several bytes (arrows) are none of ours: their first is ESC.
-				case pressed <- buf[0]:
+				case pressed <- key:
 				case <-ctx.Done():
 					return
 				}
@@ -125,6 +124,24 @@ func (s *Screen) listen(ctx context.Context) <-chan byte {
 		}
 	}()
 	return pressed
+}
+
+// actAll does what key and those behind it mean, so that a slow machine does not draw between them.
+func actAll(ctx context.Context, d *Demo, key byte, more <-chan byte) (quit bool, note string) {
+	for {
+		quit, err := act(ctx, d, key)
+		if quit {
+			return true, ""
+		}
+		if err != nil {
+			note = "That did not work: " + err.Error()
+		}
+		select {
+		case key = <-more:
+		default:
+			return false, note
+		}
+	}
 }
 
 // act does what a key means. Ctrl-C is a key in raw mode.

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -17,7 +16,7 @@ type Snapshot struct {
 	OrdersCommitted, OrdersRolledBack int
 	OrdersRate                        float64 // a second
 
-	New, Failed, Dead, Sent int64
+	New, Failed, Dead, Sent int
 	OldestAge               time.Duration // of the oldest event that waits
 	Held                    int           // events behind a dead one
 
@@ -45,14 +44,6 @@ type ConsumerState struct {
 	Unit             string
 }
 
-// DeadEvent is an event that waits for a person.
-type DeadEvent struct {
-	Key, Type, Error string
-}
-
-// countBound bounds the counts of waiting events.
-const countBound = 100_000
-
 // Snapshot looks at everything. It fails only when the database does.
 func (d *Demo) Snapshot(ctx context.Context) (Snapshot, error) {
 	now := time.Now()
@@ -65,24 +56,19 @@ func (d *Demo) Snapshot(ctx context.Context) (Snapshot, error) {
 		Delivered: seen.delivered, Phantom: seen.phantom, Doubled: seen.doubled, OutOfOrder: seen.outOfOrder, Last: seen.last,
 		BrokerUp: d.broker.door.isOpen(),
 	}
-	table, err := d.admin.Counts(ctx, countBound)
+	table, err := d.look(ctx)
 	if err != nil {
-		return s, fmt.Errorf("count events: %w", err)
-	}
-	s.New, s.Failed, s.Dead = table.New.Value+table.Sending.Value, table.Failed.Value, table.Dead.Value
-	s.Sent = max(int64(c.eventsCommitted)-s.New-s.Failed-s.Dead, 0)
-	s.OldestAge = table.OldestPendingAge
-	var due int
-	if due, s.Held, err = d.pending(ctx); err != nil {
 		return s, err
 	}
+	s.New, s.Failed, s.Dead, s.Held, s.OldestAge = table.fresh, table.failed, table.dead, table.held, table.oldest
+	s.Sent = max(c.eventsCommitted-s.New-s.Failed-s.Dead, 0)
 	if s.Dead > 0 {
 		dead, err := d.dead(ctx)
 		if err != nil {
 			return s, err
 		}
 		if len(dead) > 0 {
-			s.DeadEvent = &DeadEvent{Key: dead[0].AggregateID, Type: dead[0].Type, Error: dead[0].LastError}
+			s.DeadEvent = &dead[0]
 		}
 	}
 	for _, c := range d.consumers {
@@ -91,7 +77,7 @@ func (d *Demo) Snapshot(ctx context.Context) (Snapshot, error) {
 		s.Consumers = append(s.Consumers, state)
 	}
 	s.OrdersRate, s.DeliveredRate = d.rates.add(now, c.ordersCommitted+c.ordersRolledBack, seen.delivered)
-	s.deeds = d.noteHealed(now, due)
+	s.deeds = d.noteHealed(now, table.due())
 	return s, nil
 }
 

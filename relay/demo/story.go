@@ -97,7 +97,7 @@ func tellRecent(s *Snapshot) (story, bool) {
 		kept = fmt.Sprintf("but %d phantom, %d doubled, %d out of order", s.Phantom, s.Doubled, s.OutOfOrder)
 	}
 	note(f.healed, "healed", fmt.Sprintf("Healed: the %s events that had waited were delivered within %s of the broker's return: %s.",
-		number(int64(f.waitedThen)), seconds(f.healed.Sub(f.brokerBack)), kept))
+		number(f.waitedThen), seconds(f.healed.Sub(f.brokerBack)), kept))
 	note(f.repaired, "repaired", fmt.Sprintf("Repaired: %s got a legal topic and went out, and what waited behind followed in its order.",
 		plural(f.repairedCount, "dead event")))
 	note(f.discarded, "discarded", "Given up: the dead event stays in the table with its reason, and those behind it were sent.")
@@ -150,7 +150,7 @@ func shortTime(d time.Duration) string {
 }
 
 // number has its thousands apart.
-func number(n int64) string {
+func number(n int) string {
 	if n < 1000 {
 		return fmt.Sprint(n)
 	}
@@ -161,5 +161,5 @@ func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return number(int64(n)) + " " + what + "s"
+	return number(n) + " " + what + "s"
 }

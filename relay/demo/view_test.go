@@ -60,7 +60,7 @@ func outage() *Snapshot {
 func poisoned() *Snapshot {
 	s := calm()
 	s.Dead, s.Held, s.New, s.OldestAge = 1, 2, 2, 5*time.Second
-	s.DeadEvent = &DeadEvent{Key: "ORD-10799", Type: orderCreated, Error: `[permanent] INVALID_TOPIC_EXCEPTION: topic "Gift order-events" holds ' ', ` +
+	s.DeadEvent = &DeadEvent{ID: "e-1", Key: "ORD-10799", Type: orderCreated, Error: `[permanent] INVALID_TOPIC_EXCEPTION: topic "Gift order-events" holds ' ', ` +
 		"Kafka allows letters, digits, '.', '_' and '-' (set the row's topic or a route for this event type, then retry the event)"}
 	s.deeds = deeds{broken: true, poisoned: true}
 	return s
@@ -198,7 +198,7 @@ func TestTell(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1_234_567: "1,234,567", 1_000_005: "1,000,005"} {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1_234_567: "1,234,567", 1_000_005: "1,000,005"} {
 		require.Equal(t, want, number(n))
 	}
 	for d, want := range map[time.Duration]string{

@@ -128,11 +128,20 @@ func demoTable(t *table, s demo.Summary) {
 	t.row("altered", s.Altered)
 	t.row("not applied", s.NotApplied)
 	t.row("in the table", fmt.Sprintf("%d waiting, %d dead with a reason", s.Waiting, s.Dead))
-	t.row("latency", fmt.Sprintf("p50 %.1f ms, p99 %.1f ms, max %.1f ms, from COMMIT to readable", s.Latency.P50, s.Latency.P99, s.Latency.Max))
+	t.row("latency", fmt.Sprintf("p50 %s, p99 %s, max %s from COMMIT to readable",
+		milliseconds(s.Latency.P50), milliseconds(s.Latency.P99), milliseconds(s.Latency.Max)))
 	t.row("first event", fmt.Sprintf("delivered %.0f ms after the start of the program", s.FirstEventMS))
 	verdict := "every promise was kept"
 	if s.Broken() {
 		verdict = "NOT every promise was kept"
 	}
 	t.row("verdict", verdict)
+}
+
+// milliseconds keeps a tenth of small numbers.
+func milliseconds(n float64) string {
+	if n < 100 {
+		return fmt.Sprintf("%.1f ms", n)
+	}
+	return fmt.Sprintf("%.0f ms", n)
 }
