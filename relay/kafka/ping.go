@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -27,6 +28,33 @@ import (
 func (s *Sink) Ping(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, s.cfg.requestTimeout)
 	defer cancel()
+	for try := time.Duration(1); ; try++ {
+		setup := s.ping(ctx, within)
+		if setup == nil {
+			return nil
+		}
+		// What a closed connection seems to say about the listener counts only when it says so each time:
+		// networks and brokers that stop close connections too, and the relay would end for good.
+		if setup.Kind == relay.SetupUnreachable || !isClosed(setup.Err) || try == pingTries {
+			return setup
+		}
+		select {
+		case <-time.After(try * pingPause):
+		case <-within.Done():
+			return setup
+		}
+	}
+}
+
+// pingTries is how often a connection must be closed for the listener to be judged by it. The pauses
+// between them grow by pingPause.
+const (
+	pingTries = 4
+	pingPause = 200 * time.Millisecond
+)
+
+// ping asks within its time; finding out why there is no answer may take a little longer.
+func (s *Sink) ping(ctx, within context.Context) *relay.SetupError {
 	c := s.current()
 	if err := c.Ping(within); err != nil {
 		return s.unreachable(ctx, err)
@@ -104,7 +132,6 @@ func (s *Sink) diagnose(addr string, err error) *relay.SetupError {
 		return e
 	}
 	var dns *net.DNSError
-	var eof *kgo.ErrFirstReadEOF
 	switch {
 	case errors.As(err, &dns):
 		e.Reason, e.Fix = "the name "+dns.Name+" is not known here", "check bootstrap.servers, and advertised.listeners of the brokers"
@@ -112,7 +139,7 @@ func (s *Sink) diagnose(addr string, err error) *relay.SetupError {
 		e.Reason, e.Fix = "the connection is refused: nothing listens there", "start the broker, or correct bootstrap.servers"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		e.Reason, e.Fix = "there is no route to the host", "check the network, or correct bootstrap.servers"
-	case errors.As(err, &eof), errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF):
+	case isClosed(err):
 		e.Reason, e.Fix = "it closes the connection at once", s.protocolHint()
 	case isContext(err), isTimeout(err):
 		e.Reason, e.Fix = "it does not answer in time", "check the network and firewalls, and that the port is a broker's"
@@ -190,6 +217,12 @@ func isCertificate(err error) bool {
 }
 
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// isClosed says whether the other side ended the connection.
+func isClosed(err error) bool {
+	var eof *kgo.ErrFirstReadEOF
+	return errors.As(err, &eof) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)
+}
 
 func isName(err error) bool {
 	var dns *net.DNSError
