@@ -111,30 +111,47 @@ func (g *gate) endWaits(over func(*wait) bool) {
 	g.waits = left
 }
 
-// held lists at most n rows that a person's act, or another relay's, may have taken out of doubt.
+// held lists at most n rows that the table holds back, and that a person's act or another relay's may
+// have taken out of doubt; those that nothing else is known of go first.
 func (g *gate) held(n int) []RowID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var rows []RowID
+	for row := range g.unsure {
+		rows = append(rows, row)
+	}
 	for _, k := range g.keys {
 		for i := range k.doubts {
-			if len(rows) == n {
+			if len(rows) >= n {
 				return rows
 			}
-			_, busy := g.busy[k.doubts[i].row]
-			if !busy && k.doubts[i].inTable() {
-				rows = append(rows, k.doubts[i].row)
+			row := k.doubts[i].row
+			_, busy := g.busy[row]
+			_, listed := g.unsure[row]
+			if !busy && !listed && k.doubts[i].inTable() {
+				rows = append(rows, row)
 			}
 		}
 	}
 	return rows
 }
 
-// clear ends the doubt about rows that were asked about and do not block their key any more.
-func (g *gate) clear(asked, still []RowID) {
+// mustAsk says whether there are rows of which only the table knows what they are.
+func (g *gate) mustAsk() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.unsure) > 0
+}
+
+// answer takes what the table says of rows that were asked about: those that do not block their key
+// any more are in no doubt.
+func (g *gate) answer(asked, still []RowID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	gone := make(map[RowID]bool, len(asked))
 	for _, row := range asked {
 		gone[row] = true
+		delete(g.unsure, row)
 	}
 	for _, row := range still {
 		delete(gone, row)
@@ -142,8 +159,6 @@ func (g *gate) clear(asked, still []RowID) {
 	if len(gone) == 0 {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	for key := range g.keys {
 		g.drop(key, func(d *doubt) bool {
 			_, busy := g.busy[d.row]

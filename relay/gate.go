@@ -22,6 +22,7 @@ type gate struct {
 	shut     int                  // how many of keys are shut
 	reopened []string             // keys that have opened since the last snapshot
 	waits    []wait               // of events handed back because their destination does not answer
+	unsure   map[RowID]struct{}   // rows in doubt of which only the table knows what they are
 	blocked  []Blocked            // cache for snapshots, with resting; nil after a change
 	resting  []RowID              // heads of blocked that must not come
 	opened   func()               // called when a key reopened; must not call back
@@ -41,6 +42,7 @@ func newGate(onDead string, opened func()) *gate {
 		skipDead: onDead == OnDeadSkip,
 		keys:     map[string]*keyState{},
 		busy:     map[RowID]struct{}{},
+		unsure:   map[RowID]struct{}{},
 		opened:   opened,
 	}
 }
@@ -206,8 +208,8 @@ func (g *gate) settled(e *Event, s State) {
 	})
 }
 
-// lost frees a row that was not as read when its outcome came. If it is in doubt it stays so: it may
-// have been our own mark, of a try whose reply was lost, and only the table knows what it is now.
+// lost frees a row that was not as read when its outcome came. If it is in doubt it stays so until the
+// table was asked: it may have been our own mark, of a try whose reply was lost.
 func (g *gate) lost(e *Event, s State) {
 	if s == StateNew || s == StateDead && g.skipDead {
 		g.settled(e, s)
@@ -216,6 +218,7 @@ func (g *gate) lost(e *Event, s State) {
 	g.release(e, func(k *keyState) {
 		if i := k.find(e.Row); i >= 0 {
 			k.doubts[i].kind = doubtFailed
+			g.unsure[e.Row] = struct{}{}
 		}
 	})
 }
@@ -288,5 +291,5 @@ func (g *gate) size() int {
 func (g *gate) quiet() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.busy) == 0 && len(g.reopened) == 0 && len(g.waits) == 0
+	return len(g.busy)+len(g.reopened)+len(g.waits)+len(g.unsure) == 0
 }

@@ -104,7 +104,7 @@ func (p *poller) sleep(ctx context.Context, d time.Duration) {
 // checkHeads asks now and then whether rows that hold their key still do: a person may have
 // discarded, deleted or repaired them.
 func (p *poller) checkHeads(ctx context.Context, now time.Time) error {
-	if now.Sub(p.headsAt) < headCheckEvery {
+	if now.Sub(p.headsAt) < headCheckEvery && !p.gate.mustAsk() {
 		return nil
 	}
 	held := p.gate.held(headCheckRows)
@@ -113,7 +113,7 @@ func (p *poller) checkHeads(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		p.gate.clear(held, still)
+		p.gate.answer(held, still)
 	}
 	p.headsAt = now
 	return nil

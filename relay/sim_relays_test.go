@@ -20,8 +20,9 @@ var errFault = errors.New("the connection broke")
 type session struct {
 	*relaytest.FakeStore
 	w     *world
+	slot  int
 	name  string
-	sink  *relaytest.FakeSink
+	sink  *watchedSink
 	relay *relay.Relay
 	stop  context.CancelFunc
 	done  chan struct{}
@@ -34,15 +35,16 @@ type session struct {
 }
 
 func (w *world) open(slot, life int, drained bool) *session {
-	s := &session{w: w, name: fmt.Sprintf("relay-%d-%d", slot, life), done: make(chan struct{}), inFlight: map[relay.RowID]string{}}
+	s := &session{w: w, slot: slot, name: fmt.Sprintf("relay-%d-%d", slot, life), done: make(chan struct{}), inFlight: map[relay.RowID]string{}}
 	s.FakeStore = w.db.Open(relaytest.FakeStoreOptions{
 		StoreOptions: relay.StoreOptions{Name: "outbox", Relay: s.name, Claim: w.claim, OnDead: w.onDead, ClaimTimeout: 20 * time.Second},
 		Cursor:       w.cursor, NewHeads: w.newHeads, Fault: s.fault,
 	})
-	s.sink = w.kafka.Sink(relaytest.FakeSinkOptions{
-		Patience: w.patience, Check: w.check, Latency: w.latency, Silence: w.silence, Answer: w.answer,
-		Written: w.written, Shuffle: w.shuffle,
-	})
+	s.sink = watch(w, w.kafka.Sink(relaytest.FakeSinkOptions{
+		Patience: w.patience, Check: w.check, Latency: w.latency, Written: w.written, Shuffle: w.shuffle,
+		Silence: func(_ string, partition int32) time.Duration { return w.silence(slot, partition) },
+		Answer:  func(r *relay.Record, partition int32) *relay.Failure { return w.answer(slot, r, partition) },
+	}))
 	var log io.Writer = io.Discard
 	if os.Getenv("POSTRIDER_SIM_LOG") != "" {
 		log = os.Stderr
@@ -72,7 +74,7 @@ func (s *session) fault(c relaytest.FakeCall) (f relaytest.FakeFault) {
 	switch {
 	case c.Op == "Acquire" || c.Op == "Doubts":
 		return f // what they return ends Run: the caller's business
-	case in(w.dbOutages, -1, w.now()) > 0:
+	case in(w.dbOutages, s.slot, -1, w.now()) > 0:
 		f.Before = errFault
 	case r.Float64() < w.dbFlaky:
 		switch r.IntN(4) {
@@ -119,14 +121,19 @@ func (s *session) Settle(ctx context.Context, outs []relay.Outcome) ([]relay.Row
 	lost, err := s.FakeStore.Settle(ctx, outs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
 	for _, o := range outs {
+		row, there := s.w.db.Row(o.EventID)
+		if there && s.w.sent[o.EventID] && row.State != relay.StateSent {
+			s.w.fail("P9: event %s was SENT and is %s after a mark of %s", o.EventID, row.State, s.name)
+		}
+		s.w.sent[o.EventID] = row.State == relay.StateSent
 		if err == nil {
 			delete(s.inFlight, o.Row)
-			continue
+		} else {
+			s.w.unsettled[o.EventID]++
 		}
-		s.w.mu.Lock()
-		s.w.unsettled[o.EventID]++
-		s.w.mu.Unlock()
 	}
 	return lost, err
 }
@@ -147,6 +154,7 @@ func (s *session) end(how int) {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
+	began := time.Now()
 	switch how {
 	case 0: // kill -9
 		s.excuse()
@@ -173,6 +181,9 @@ func (s *session) end(how int) {
 	if how > 0 && !hurt && s.err != nil {
 		s.w.fail("a clean stop ended with an error: %v", s.err)
 	}
+	if n := s.sink.Dropped(); how > 0 && n > 0 && time.Since(began) < s.w.drain {
+		s.w.fail("a clean stop did not wait for the answers of %d records", n)
+	}
 	s.inFlight = nil
 }
 
@@ -192,7 +203,7 @@ func (w *world) live(slot int) *session {
 	for life := 0; ; life++ {
 		r := w.draw("life", slot, life)
 		s := w.open(slot, life, false)
-		rest := w.scenario.calm() - w.now()
+		rest := w.span + 10*time.Second - w.now()
 		if w.ends == 0 {
 			s.idle(rest)
 			return s

@@ -49,15 +49,16 @@ type scenario struct {
 	shuffle     bool
 }
 
-// window is a span of time in which one partition (-1: all) is in trouble.
+// window is a span of time in which one partition (-1: all) is in trouble, as one relay (-1: all) sees it.
 type window struct {
 	partition int32
+	relay     int
 	from, to  time.Duration // since the start
 }
 
-func in(ws []window, partition int32, at time.Duration) (left time.Duration) {
+func in(ws []window, slot int, partition int32, at time.Duration) (left time.Duration) {
 	for _, w := range ws {
-		if (w.partition < 0 || w.partition == partition) && at >= w.from && at < w.to {
+		if (w.partition < 0 || partition < 0 || w.partition == partition) && (w.relay < 0 || w.relay == slot) && at >= w.from && at < w.to {
 			left = max(left, w.to-at)
 		}
 	}
@@ -104,7 +105,7 @@ func (s *scenario) drawFaults(r *rand.Rand) {
 	sometimes := func(p float64) bool { return r.Float64() < p }
 	windows := func(n int, longest time.Duration) (ws []window) {
 		for range n {
-			w := window{partition: int32(r.IntN(int(s.partitions)+1)) - 1, from: time.Duration(r.Int64N(int64(s.span)))}
+			w := window{partition: int32(r.IntN(int(s.partitions)+1)) - 1, relay: max(-1, r.IntN(2*s.relays)-s.relays), from: time.Duration(r.Int64N(int64(s.span + 10*time.Second)))}
 			w.to = min(w.from+time.Duration(r.Int64N(int64(longest))), s.calm())
 			ws = append(ws, w)
 		}
@@ -140,8 +141,13 @@ func (s *scenario) drawFaults(r *rand.Rand) {
 	s.people = sometimes(0.6)
 }
 
-// calm is when the last fault is over.
-func (s *scenario) calm() time.Duration { return s.span + 10*time.Second }
+// calm is when the last fault is over. Runs until drained begin while there are faults.
+func (s *scenario) calm() time.Duration {
+	if s.drained {
+		return s.span + time.Minute
+	}
+	return s.span + 10*time.Second
+}
 
 // ordered says whether the scenario promises order. With claims written there is order only while one
 // relay holds every claim: a claim that was orphaned comes back after its successors.

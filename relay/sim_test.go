@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -69,20 +70,22 @@ func (w *world) run() {
 	for i := range last {
 		rest.Go(func() { last[i] = w.live(i) })
 	}
+	time.Sleep(w.span + 10*time.Second)
 	services.Wait()
-	time.Sleep(max(0, w.scenario.calm()-w.now()))
 	close(over)
 	rest.Wait()
+	if w.drained && !w.t.Failed() {
+		w.stopAll(last)
+		last = nil
+		w.drain1(0)
+	}
+	time.Sleep(max(0, w.scenario.calm()-w.now()))
 	w.mu.Lock()
 	w.over = true
 	w.mu.Unlock()
 	if w.t.Failed() {
 		w.stopAll(last)
 		return
-	}
-	if w.drained {
-		w.stopAll(last)
-		last = nil
 	}
 	w.settleDown(&last)
 	w.checkMemory(last)
@@ -101,7 +104,7 @@ func (w *world) settleDown(last *[]*session) {
 	const limit = 10 * time.Minute
 	people := w.db.Open(relaytest.FakeStoreOptions{StoreOptions: relay.StoreOptions{Name: "people"}})
 	began := time.Now()
-	for life := 0; w.pending() > 0; life++ {
+	for life := 1; w.pending() > 0; life++ {
 		if time.Since(began) > limit {
 			w.fail("events are left %s after the last fault: %v", limit, w.db.Pending())
 			return
@@ -128,6 +131,7 @@ func (w *world) makeRoom() {
 
 // drain1 runs a relay until it says that nothing is due, and looks whether that is so.
 func (w *world) drain1(life int) {
+	began := w.db.Now() // what failed before is another relay's knowledge
 	s := w.open(99, life, true)
 	limit := time.After(10 * time.Minute)
 	for s.alive() {
@@ -155,6 +159,10 @@ func (w *world) drain1(life int) {
 	for _, r := range w.db.Pending() {
 		free := r.Key == nil || heads[*r.Key] == "" || heads[*r.Key] == r.ID
 		due := r.State == relay.StateNew || r.State == relay.StateFailed && r.DueAt.Before(w.db.Now().Add(-3*time.Second))
+		blameless := strings.HasPrefix(r.LastError, "[unavailable]") || strings.HasPrefix(r.LastError, "[relay]")
+		if r.State == relay.StateFailed && blameless && free && r.DueAt.After(began.Add(3*time.Second)) {
+			w.fail("a run until drained ended before an outage was over: %v", r)
+		}
 		if due && free && w.maxBlocked > 100 {
 			w.fail("a run until drained ended before this was sent: %v", r)
 		}

@@ -30,6 +30,7 @@ type world struct {
 	asked     map[string]int    // answers that a record of the event was asked for
 	verdicts  map[string]int    // that the event was told
 	wasDead   map[string]bool
+	sent      map[string]bool // were seen SENT in the table
 	deleted   map[string]bool // by a person
 	excused   map[string]int  // doubles that a crash accounts for
 	unsettled map[string]int  // settles of unknown outcome
@@ -49,7 +50,7 @@ func newWorld(t *testing.T, s scenario) *world {
 	w := &world{
 		scenario: s, t: t, start: time.Now(), db: relaytest.NewFakeDB(), kafka: relaytest.NewFakeKafka(s.partitions),
 		locks: map[string]chan struct{}{}, ledger: map[string]commit{}, asked: map[string]int{}, verdicts: map[string]int{},
-		wasDead: map[string]bool{}, deleted: map[string]bool{}, excused: map[string]int{}, unsettled: map[string]int{},
+		wasDead: map[string]bool{}, sent: map[string]bool{}, deleted: map[string]bool{}, excused: map[string]int{}, unsettled: map[string]int{},
 	}
 	w.db.Skew = s.skew
 	for i := range s.keys {
@@ -167,7 +168,7 @@ func (w *world) check(r *relay.Record) *relay.Failure {
 }
 
 // answer is what a partition says to a record.
-func (w *world) answer(r *relay.Record, partition int32) *relay.Failure {
+func (w *world) answer(slot int, r *relay.Record, partition int32) *relay.Failure {
 	id := eventID(r)
 	w.mu.Lock()
 	w.asked[r.Topic+id]++
@@ -176,9 +177,9 @@ func (w *world) answer(r *relay.Record, partition int32) *relay.Failure {
 	dice := w.draw("answer", r.Topic, id, n)
 	if !calm {
 		switch {
-		case in(w.outages, partition, w.now()) > 0:
+		case in(w.outages, slot, partition, w.now()) > 0:
 			return &relay.Failure{Class: relay.ClassUnavailable, Code: "NOT_ENOUGH_REPLICAS", Text: "outage"}
-		case in(w.relayFaults, -1, w.now()) > 0:
+		case in(w.relayFaults, slot, -1, w.now()) > 0:
 			return &relay.Failure{Class: relay.ClassRelay, Code: "CLUSTER_AUTHORIZATION_FAILED", Text: "no rights"}
 		case dice.Float64() < w.flaky:
 			return &relay.Failure{Class: relay.ClassUnavailable, Code: "REQUEST_TIMED_OUT", Text: "who knows"}
@@ -203,11 +204,11 @@ func (w *world) verdict(id string, f *relay.Failure) *relay.Failure {
 	return f
 }
 
-func (w *world) silence(topic string, partition int32) time.Duration {
+func (w *world) silence(slot int, partition int32) time.Duration {
 	if w.isOver() {
 		return 0
 	}
-	return in(w.silences, partition, w.now())
+	return in(w.silences, slot, partition, w.now())
 }
 
 func (w *world) latency(topic string, partition int32) time.Duration {

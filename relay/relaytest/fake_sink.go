@@ -39,6 +39,7 @@ type FakeSink struct {
 
 	mu      sync.Mutex
 	busy    map[place]*fakeFlight
+	dropped int
 	ended   chan struct{} // closed: nothing is written or reported any more
 	changed chan struct{} // closed, and made anew, when a flight ends
 	running sync.WaitGroup
@@ -216,6 +217,7 @@ func (f *fakeFlight) land() []fakeResult {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isEnded() {
+		s.dropped += len(f.recs)
 		f.writeSome(f.recs, nil)
 		return nil
 	}
@@ -293,4 +295,11 @@ func (s *FakeSink) Kill() {
 	}
 	s.mu.Unlock()
 	s.running.Wait()
+}
+
+// Dropped counts the records that had no answer when the producer ended.
+func (s *FakeSink) Dropped() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dropped
 }

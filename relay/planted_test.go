@@ -1,0 +1,147 @@
+package relay_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// planted is a bug that the simulation must see: a change of the source, compiled by an overlay, so
+// that the tree itself stays as it is.
+type planted struct {
+	name    string
+	changes []change
+}
+
+// change replaces text that stands exactly once in a file.
+type change struct{ file, old, new string }
+
+var plantedBugs = []planted{
+	{"mark before ack", []change{{"sender.go", "s.o.Sink.Write(ctx, recs, f.report)", `for i := range recs {
+			f.report(i, Result{Receipt: Receipt{Topic: recs[i].Topic}})
+		}
+		s.o.Sink.Write(ctx, recs, func(int, Result) {})`}}},
+	{"no ORDER BY in the store", []change{{"relaytest/fake_fetch.go",
+		"slices.SortFunc(p.rows, func(a, b *fakeRow) int { return cmp.Compare(a.id, b.id) })",
+		"slices.SortFunc(p.rows, func(a, b *fakeRow) int { return cmp.Compare(a.id*7919%13, b.id*7919%13) })"}}},
+	{"cursor by the largest id", []change{{"relaytest/fake_fetch.go", "p.next.gaps[gap] = true", "_ = gap"}}},
+	{"retry of only the failed record of a key", []change{{"gate.go",
+		"return !k.shut || len(k.doubts) > 0 && k.doubts[0].row == e.Row && k.doubts[0].kind != doubtPending", "return true || k.shut"}}},
+	{"gate not loaded at restart", []change{{"relay.go", "	r.gate.load(ds)\n", ""}}},
+	{"handBack forgets to reopen", []change{{"gate.go", "	g.close(k, e.Row)\n	g.open(*e.Key, k)\n", "	if g.close(k, e.Row); len(k.doubts) == 0 && k.busy == 0 {\n		k.shut = false\n		g.shut--\n	}\n"}}},
+	{"mark without the claim's condition", []change{{"relaytest/fake_store.go", "r := s.db.row(o.Row)", "r := s.db.event(o.EventID)"}, {"relaytest/fake_store.go",
+		`if r == nil || r.state != o.From || o.Claim != "" && r.token != o.Claim {`, "if r == nil {"}}},
+	{"attempts counted during an outage", []change{
+		{"verdict.go", "blameless := f.Class == ClassUnavailable || f.Class == ClassRelay", "blameless := false"},
+		{"verdict.go", "if f.Class != ClassRetriable && f.Class != ClassPermanent {", "if f.Class == ClassHeld {"}}},
+	{"late answers do not gate their key", []change{{"late.go", "	s.gate.pend(e)\n", ""}}},
+	{"unknown settle taken for done", []change{{"settler.go", "		w.repeated = true\n", "		if w.repeated = true; true {\n			return nil, nil\n		}\n"}}},
+	{"application clock for next_retry_at", []change{{"relaytest/fake_store.go",
+		"r.due, r.lastError = s.db.now().Add(o.RetryAfter), clean(o.LastError)", "r.due, r.lastError = time.Now().Add(o.RetryAfter), clean(o.LastError)"}}},
+
+	{"key opens while rows of it are under way", []change{{"gate.go", "k.shut && k.busy == 0 && len(k.doubts) == 0", "k.shut && len(k.doubts) == 0"}}},
+	{"answer older than the opening is let through", []change{{"gate.go", "			g.close(k, k.first)\n", "			g.reopened = append(g.reopened, *e.Key)\n			k.reopened = true\n"}}},
+	{"lost mark opens the gate", []change{{"settler.go", "s.gate.lost(e, out.State)", "s.gate.settled(e, StateSent)"}}},
+	{"verdict on an event behind one in doubt", []change{{"verdict.go", "case !s.gate.oldest(e):", "case !s.gate.oldest(e) && e == nil:"}}},
+	{"late row of a key is not looked for below its head", []change{{"doubt.go", "		return b\n", "		return a\n"}}},
+	{"head that waits in memory comes again at once", []change{{"gate.go", "			g.resting = append(g.resting, k.head())\n", ""}}},
+	{"failed Fetch forgets what had reopened", []change{{"poller.go", "		p.gate.restore(f.Reopened)\n", ""}}},
+	{"run until drained does not wait for marks", []change{{"relay.go", "return r.gate.quiet() && !r.settle.expects(time.Now())", "return r.send.lateCount() == 0"}}},
+	{"run until drained forgets who will be back", []change{{"relay.go", "return r.gate.quiet() && !r.settle.expects(time.Now())", "return r.gate.quiet()"}}},
+	{"stop does not wait for answers", []change{{"sender.go", "for s.awaitLate(hard) && s.digGraves(hard) {", "for s.digGraves(hard) {"}}},
+	{"stop does not wait for marks", []change{{"settler.go", "s.ended && n == 0", "s.ended"}}},
+	{"budget leaks with late answers", []change{{"late.go", "	s.budget.give(e)\n", ""}}},
+	{"dead-letter copy written after the mark", []change{{"verdict.go", "		return outs\n	}\n	return append(outs, settling{event: e, out: out})", "	}\n	return append(outs, settling{event: e, out: out})"},
+		{"graves.go", "	s.settle.push([]settling{dead})\n", "	_ = dead\n"}}},
+	{"copies without an answer are forgotten", []change{{"graves.go", "		if !done {\n", "		if !done && b == nil {\n"}}},
+	{"released heads are never asked about", []change{{"poller.go", "		p.gate.answer(held, still)\n", "		_ = still\n"}}},
+}
+
+// TestPlantedBugs plants each bug and counts the seeds that the simulation needs to see it. It is slow:
+//
+//	POSTRIDER_PLANTED=1       all of them; or a part of a name
+//	POSTRIDER_PLANTED_SEEDS   how many seeds to try at most; defaults to 400
+func TestPlantedBugs(t *testing.T) {
+	which := os.Getenv("POSTRIDER_PLANTED")
+	if which == "" {
+		t.Skip("set POSTRIDER_PLANTED=1 to plant bugs and see them found (takes minutes)")
+	}
+	for _, bug := range plantedBugs {
+		if which != "1" && !strings.Contains(bug.name, which) {
+			continue
+		}
+		t.Run(bug.name, func(t *testing.T) {
+			t.Parallel()
+			bin := bug.compile(t)
+			most := int(number("POSTRIDER_PLANTED_SEEDS", 400))
+			for seed := 1; seed <= most; seed++ {
+				if found := simulate(t, bin, seed); found != "" {
+					t.Logf("| %s | %d | %s |", bug.name, seed, found)
+					return
+				}
+			}
+			t.Errorf("%s: not seen in %d seeds", bug.name, most)
+		})
+	}
+}
+
+// compile builds the tests with the bug in them.
+func (b planted) compile(t *testing.T) string {
+	dir := t.TempDir()
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	sources := map[string]string{}
+	for _, c := range b.changes {
+		text, seen := sources[c.file]
+		if !seen {
+			bytes, err := os.ReadFile(c.file)
+			require.NoError(t, err)
+			text = string(bytes)
+		}
+		require.Equal(t, 1, strings.Count(text, c.old), "%s: %q must stand once", c.file, c.old)
+		sources[c.file] = strings.Replace(text, c.old, c.new, 1)
+	}
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	for file, text := range sources {
+		copied := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		require.NoError(t, os.WriteFile(copied, []byte(text), 0o600))
+		overlay.Replace[filepath.Join(here, file)] = copied
+	}
+	list, err := json.Marshal(overlay)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o600))
+	bin := filepath.Join(dir, "relay.test")
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", bin, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return bin
+}
+
+var promise = regexp.MustCompile(`(P\d+[^:\n]{0,8}: [a-z]+|Run did not end|Run ended by itself|a clean stop ended|a run until drained [a-z ]+|events are left|panic: [a-z ]+|has no row|is DEAD and neither)`)
+
+// simulate runs one seed and says what it found; "" for nothing.
+func simulate(t *testing.T, bin string, seed int) string {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, "-test.run", "TestSimulation$")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("POSTRIDER_SIM_SEED=%d", seed))
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err == nil:
+		return ""
+	case ctx.Err() != nil:
+		return "no end: time stands still"
+	}
+	if what := promise.FindString(string(out)); what != "" {
+		return what
+	}
+	return "failed: " + string(out[:min(len(out), 300)])
+}
