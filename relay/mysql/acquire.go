@@ -39,7 +39,7 @@ func (o *owner) close() error {
 // with the session; lost is closed when the server no longer says that this session holds it.
 func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-chan struct{}, error) {
 	lost := make(chan struct{})
-	if s.layout.claim == relay.ClaimRows {
+	if s.layout().claim == relay.ClaimRows {
 		return lost, nil
 	}
 	config := s.config.Clone()
@@ -99,7 +99,7 @@ func (s *Store) lock(ctx context.Context, conn *sql.Conn, standby func(holder st
 
 // lockName fits the 64 characters that a lock's name may have; names are one space for the server.
 func (s *Store) lockName() string {
-	c := &s.layout.catalog
+	c := &s.layout().catalog
 	sum := sha256.Sum256([]byte(strings.ToLower(c.schema) + "\x00" + strings.ToLower(c.name) + "\x00" + s.name))
 	return fmt.Sprintf("postrider-%x", sum[:20])
 }

@@ -15,7 +15,7 @@ import (
 func (s *Store) Counts(ctx context.Context, bound int) (relay.Counts, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	l := s.layout
+	l := s.layout()
 	bound = max(bound, 1)
 	var c relay.Counts
 	for _, count := range []struct {
@@ -53,7 +53,7 @@ func (s *Store) countParked(c *relay.Counts) {
 
 // oldest looks at the first row of each state that waits, as its index gives it.
 func (s *Store) oldest(ctx context.Context, c *relay.Counts) error {
-	l := s.layout
+	l := s.layout()
 	if l.cols.CreatedAt == "" {
 		return nil
 	}
@@ -146,11 +146,11 @@ func (s *Store) List(ctx context.Context, f relay.Filter) ([]relay.EventRow, err
 	if f.Limit <= 0 {
 		f.Limit = 50
 	}
-	where, args, err := s.layout.where(f, "")
+	where, args, err := s.layout().where(f, "")
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
-	rows, err := s.rows(ctx, false, s.index(f)+" WHERE "+where+fmt.Sprintf(" ORDER BY %s LIMIT %d", col(s.layout.cols.ID), f.Limit), args)
+	rows, err := s.rows(ctx, false, s.index(f)+" WHERE "+where+fmt.Sprintf(" ORDER BY %s LIMIT %d", col(s.layout().cols.ID), f.Limit), args)
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
@@ -168,14 +168,14 @@ func (s *Store) index(f relay.Filter) string {
 			return ""
 		}
 	}
-	return s.layout.plan.statusIndex
+	return s.layout().plan.statusIndex
 }
 
 // Get returns one row with its payload.
 func (s *Store) Get(ctx context.Context, eventID string) (relay.EventRow, bool, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	rows, err := s.rows(ctx, true, fmt.Sprintf(" WHERE %s = ? ORDER BY %s LIMIT 1", s.layout.eventColumn(), col(s.layout.cols.ID)), []any{eventID})
+	rows, err := s.rows(ctx, true, fmt.Sprintf(" WHERE %s = ? ORDER BY %s LIMIT 1", s.layout().eventColumn(), col(s.layout().cols.ID)), []any{eventID})
 	if err != nil {
 		return relay.EventRow{}, false, fmt.Errorf("read event: %w", err)
 	}
@@ -186,7 +186,7 @@ func (s *Store) Get(ctx context.Context, eventID string) (relay.EventRow, bool, 
 }
 
 func (s *Store) rows(ctx context.Context, withPayload bool, tail string, args []any) ([]relay.EventRow, error) {
-	l := s.layout
+	l := s.layout()
 	at := func(name string) string {
 		if name == "" {
 			return "NULL"

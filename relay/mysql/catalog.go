@@ -28,6 +28,7 @@ type column struct {
 	length    int64 // characters, of text; 0 otherwise
 	precision int   // digits of seconds, of times
 	charset   string
+	anyCase   bool // its collation does not tell A from a
 }
 
 type index struct {
@@ -134,7 +135,8 @@ func (c *catalog) readRealName(ctx context.Context, db *sql.DB) error {
 
 func (c *catalog) readColumns(ctx context.Context, db *sql.DB) error {
 	rows, err := db.QueryContext(ctx, `SELECT column_name, lower(data_type), column_type, is_nullable = 'YES',
-coalesce(character_maximum_length, 0), coalesce(datetime_precision, 0), coalesce(character_set_name, '')
+coalesce(character_maximum_length, 0), coalesce(datetime_precision, 0), coalesce(character_set_name, ''),
+coalesce(collation_name LIKE '%\_ci', FALSE)
 FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position`, c.schema, c.name)
 	if err != nil {
 		return fmt.Errorf("list columns of %s: %w", c.table(), err)
@@ -142,7 +144,7 @@ FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER 
 	defer rows.Close()
 	for rows.Next() {
 		var col column
-		if err := rows.Scan(&col.name, &col.dataType, &col.fullType, &col.nullable, &col.length, &col.precision, &col.charset); err != nil {
+		if err := rows.Scan(&col.name, &col.dataType, &col.fullType, &col.nullable, &col.length, &col.precision, &col.charset, &col.anyCase); err != nil {
 			return fmt.Errorf("list columns of %s: %w", c.table(), err)
 		}
 		c.columns = append(c.columns, col)

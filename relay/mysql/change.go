@@ -13,7 +13,7 @@ import (
 // Retry makes FAILED and DEAD rows due now and counts their attempts from 0 again. A row that was
 // discarded comes back only when it is named.
 func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, skipped int64, err error) {
-	l := s.layout
+	l := s.layout()
 	if l.cols.Status == "" {
 		return 0, 0, errNoStatus
 	}
@@ -38,7 +38,7 @@ func (l *layout) retriableDead(f relay.Filter) string {
 
 // Discard gives up DEAD rows.
 func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryRun bool) (done, skipped int64, err error) {
-	l := s.layout
+	l := s.layout()
 	if l.cols.Status == "" {
 		return 0, 0, errNoStatus
 	}
@@ -80,7 +80,7 @@ func (s *Store) change(ctx context.Context, f relay.Filter, eligible string, set
 		return 0, 0, err
 	}
 	if dryRun {
-		done, err = s.countWhere(ctx, f, eligible, s.layout.plan.statusIndex, f.Limit)
+		done, err = s.countWhere(ctx, f, eligible, s.layout().plan.statusIndex, f.Limit)
 		return done, skipped, err
 	}
 	for left := f.Limit; f.Limit <= 0 || left > 0; left -= changeBatch {
@@ -101,14 +101,14 @@ func (s *Store) change(ctx context.Context, f relay.Filter, eligible string, set
 func (s *Store) countWhere(ctx context.Context, f relay.Filter, state, index string, limit int) (n int64, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	where, args, err := s.layout.where(f, state)
+	where, args, err := s.layout().where(f, state)
 	if err != nil {
 		return 0, fmt.Errorf("count events: %w", err)
 	}
 	if limit > 0 {
 		where += fmt.Sprintf(" LIMIT %d", limit)
 	}
-	if err := s.db.QueryRowContext(ctx, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s%s WHERE %s) t", s.layout.table, index, where), args...).Scan(&n); err != nil {
+	if err := s.db.QueryRowContext(ctx, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s%s WHERE %s) t", s.layout().table, index, where), args...).Scan(&n); err != nil {
 		return 0, fmt.Errorf("count events: %w", err)
 	}
 	return n, nil
@@ -119,7 +119,7 @@ func (s *Store) countWhere(ctx context.Context, f relay.Filter, state, index str
 func (s *Store) changeBatch(ctx context.Context, f relay.Filter, eligible string, sets []string, limit int) (n int, last relay.RowID, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	l := s.layout
+	l := s.layout()
 	where, args, err := l.where(f, eligible)
 	if err != nil {
 		return 0, "", fmt.Errorf("change events: %w", err)

@@ -146,9 +146,13 @@ func (l *layout) checkStates(ctx context.Context, db *sql.DB) error {
 // refusedByCheck asks the server itself to evaluate the CHECKs for a word. A clause that speaks of
 // other columns too is an error to it, and not judged here.
 func (l *layout) refusedByCheck(ctx context.Context, db *sql.DB, word string) string {
+	collation := "utf8mb4_bin"
+	if c, _ := l.catalog.column(l.cols.Status); c.anyCase {
+		collation = "utf8mb4_general_ci"
+	}
 	for _, clause := range l.catalog.checks {
 		var ok sql.NullBool
-		err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT (%s) FROM (SELECT %s AS %s) t", clause, quote(word), col(l.cols.Status))).Scan(&ok)
+		err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT (%s) FROM (SELECT %s COLLATE %s AS %s) t", clause, quote(word), collation, col(l.cols.Status))).Scan(&ok)
 		if err == nil && ok.Valid && !ok.Bool {
 			return "has CHECK (" + clause + ")"
 		}

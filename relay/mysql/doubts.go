@@ -13,7 +13,7 @@ import (
 func (s *Store) Doubts(ctx context.Context, limit int) ([]relay.Doubt, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	l := s.layout
+	l := s.layout()
 	if l.cols.Status == "" || l.key == "NULL" {
 		return nil, nil
 	}
@@ -38,7 +38,7 @@ func (s *Store) Doubts(ctx context.Context, limit int) ([]relay.Doubt, error) {
 }
 
 func (s *Store) doubts(ctx context.Context, state relay.State, where string, limit int) ([]relay.Doubt, error) {
-	l := s.layout
+	l := s.layout()
 	next := col(l.cols.NextRetryAt)
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf(
 		"SELECT %[1]s, %[2]s, COALESCE(GREATEST(TIMESTAMPDIFF(MICROSECOND, NOW(6), %[3]s), 0), 0) FROM %[4]s%[5]s WHERE %[6]s AND %[2]s IS NOT NULL ORDER BY %[1]s LIMIT %[7]d",
@@ -71,7 +71,7 @@ func (s *Store) StillBlocking(ctx context.Context, rows []relay.RowID) ([]relay.
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	l := s.layout
+	l := s.layout()
 	numbers := make([]uint64, len(rows))
 	for i, row := range rows {
 		n, err := l.rowNumber(row)

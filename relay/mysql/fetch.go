@@ -22,7 +22,7 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 		return relay.Fetched{}, fmt.Errorf("read events: %w", err)
 	}
 	var got relay.Fetched
-	if s.layout.claim == relay.ClaimRows {
+	if s.layout().claim == relay.ClaimRows {
 		err = s.inTx(ctx, func(tx *sql.Tx) error {
 			r.rows, r.horizon = nil, math.MaxUint64
 			got, err = s.claimRows(ctx, tx, r)
@@ -30,6 +30,12 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 		})
 	} else {
 		got, err = s.readRows(ctx, r)
+	}
+	if number(err) == errNoIndex { // the index was dropped, perhaps for a better one
+		if err := s.look(ctx); err != nil {
+			return relay.Fetched{}, fmt.Errorf("read events: %w", err)
+		}
+		return relay.Fetched{More: true}, nil
 	}
 	if err != nil {
 		return relay.Fetched{}, fmt.Errorf("read events: %w", err)
@@ -57,7 +63,7 @@ func (s *Store) newRead(f relay.Fetch) (*read, error) {
 	r := &read{fetch: f, limit: max(f.Limit, 1), parked: s.parkedRows(), began: time.Now(), horizon: math.MaxUint64}
 	r.busy = make([]uint64, 0, len(f.Busy)+len(r.parked))
 	for _, id := range f.Busy {
-		n, err := s.layout.rowNumber(id)
+		n, err := s.layout().rowNumber(id)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +78,7 @@ func (s *Store) newRead(f relay.Fetch) (*read, error) {
 	r.busy = slices.Compact(r.busy)
 	r.page = r.limit
 	if f.MaxBytes > 0 && s.bytes > 0 {
-		r.page = min(r.limit, max(16, int(1.25*float64(f.MaxBytes)/s.bytes)))
+		r.page = min(r.limit, max(4, int(1.25*float64(f.MaxBytes)/s.bytes)))
 	} else if f.MaxBytes > 0 {
 		r.page = min(r.limit, 100) // nothing is known yet about the size of events
 	}
@@ -85,7 +91,7 @@ func (s *Store) newRead(f relay.Fetch) (*read, error) {
 
 // filter leaves out what is busy and what belongs to a blocked key.
 func (s *Store) filter(f relay.Fetch, r *read) error {
-	l := s.layout
+	l := s.layout()
 	var b strings.Builder
 	if len(r.busy) > 0 {
 		b.WriteString(" AND ")
@@ -121,7 +127,7 @@ func (s *Store) filter(f relay.Fetch, r *read) error {
 func (s *Store) parkedHeads(blocked []relay.Blocked, r *read) string {
 	var heads []uint64
 	for _, b := range blocked {
-		n, _ := s.layout.rowNumber(b.Head) // was read a moment ago
+		n, _ := s.layout().rowNumber(b.Head) // was read a moment ago
 		if r.parked[n].attempts > 0 {
 			heads = append(heads, n)
 		}
@@ -129,7 +135,7 @@ func (s *Store) parkedHeads(blocked []relay.Blocked, r *read) string {
 	if len(heads) == 0 {
 		return "FALSE"
 	}
-	return fmt.Sprintf("%s IN (%s)", col(s.layout.cols.ID), s.layout.list(heads))
+	return fmt.Sprintf("%s IN (%s)", col(s.layout().cols.ID), s.layout().list(heads))
 }
 
 // maxRanges is how many ranges of busy rows the optimizer is asked to step over.

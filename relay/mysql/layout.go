@@ -41,7 +41,7 @@ func newLayout(ctx context.Context, db *sql.DB, s server, o relay.StoreOptions) 
 		claim: o.Claim, onDead: o.OnDead, catalog: c, notices: slices.Clone(s.notices),
 	}
 	for _, check := range []func() error{
-		func() error { return l.resolve(o.Table.Columns) },
+		func() error { return l.resolve(ctx, db, s, o.Table.Columns) },
 		l.checkMode,
 		l.checkTypes,
 		l.checkIDs,
@@ -58,7 +58,7 @@ func newLayout(ctx context.Context, db *sql.DB, s server, o relay.StoreOptions) 
 }
 
 // resolve finds the columns. id and payload must be there; a column that is named and not optional too.
-func (l *layout) resolve(want relay.Columns) error {
+func (l *layout) resolve(ctx context.Context, db *sql.DB, s server, want relay.Columns) error {
 	l.cols = want
 	var left []string
 	for _, f := range fields(&l.cols) {
@@ -72,6 +72,8 @@ func (l *layout) resolve(want relay.Columns) error {
 		case ok:
 		case optional:
 			left = append(left, f.name)
+		case l.hidden(ctx, db, spec):
+			return l.catalog.right(s, fmt.Sprintf("user %s may not read column %s", s.user, orList(spec)), "SELECT, UPDATE", nil)
 		default:
 			return usage("table "+l.table, fmt.Sprintf("has no column %s for %s (it has %s)", orList(spec), f.name, l.catalog.columnNames()),
 				"set outbox.columns."+f.name+", or leave it empty if the table has none")
@@ -94,6 +96,20 @@ func (l *layout) firstOf(spec string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// hidden says whether a column is there and this user may not see it.
+func (l *layout) hidden(ctx context.Context, db *sql.DB, spec string) bool {
+	for _, name := range strings.Split(spec, "|") {
+		rows, err := db.QueryContext(ctx, "SELECT "+ident(name)+" FROM "+l.table+" LIMIT 0")
+		if err == nil {
+			err = rows.Close()
+		}
+		if n := number(err); n == errNoColumnRight || n == errNoTableRight {
+			return true
+		}
+	}
+	return false
 }
 
 func orList(spec string) string {

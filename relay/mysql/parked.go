@@ -16,13 +16,13 @@ type parked struct {
 
 // park remembers what a table without a status column cannot say.
 func (s *Store) park(outs []relay.Outcome) {
-	if s.layout.cols.Status != "" {
+	if s.layout().cols.Status != "" {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range outs {
-		n, _ := s.layout.rowNumber(o.Row)
+		n, _ := s.layout().rowNumber(o.Row)
 		r := s.parked[n]
 		if o.Attempt {
 			r.attempts++
@@ -34,7 +34,7 @@ func (s *Store) park(outs []relay.Outcome) {
 		case relay.StateDead:
 			r.dead = true
 		case relay.StateFailed:
-			if s.layout.cols.NextRetryAt == "" {
+			if s.layout().cols.NextRetryAt == "" {
 				r.due = time.Now().Add(o.RetryAfter)
 			}
 		}

@@ -19,7 +19,7 @@ type part struct {
 }
 
 func (s *Store) parts(r *read) []part {
-	l, p := s.layout, &s.layout.plan
+	l, p := s.layout(), &s.layout().plan
 	var parts []part
 	if l.claim == relay.ClaimRows {
 		parts = append(parts, part{where: l.abandonedWhere(s.claimTimeout.Microseconds()) + r.tried, index: p.statusIndex, sort: true, abandoned: true})
@@ -43,7 +43,7 @@ func (s *Store) parts(r *read) []part {
 // sql asks for a part's rows in the order of their ids. Where they must be sorted, only their ids are,
 // without locks, and the rows are then read by id.
 func (s *Store) sql(n int, p part, r *read, lock string) string {
-	l := s.layout
+	l := s.layout()
 	id := col(l.cols.ID)
 	if !p.sort {
 		return fmt.Sprintf("SELECT %d, %s FROM %s%s WHERE %s ORDER BY %s LIMIT %d%s",
@@ -89,7 +89,7 @@ func (s *Store) claimRows(ctx context.Context, tx *sql.Tx, r *read) (relay.Fetch
 	if len(taken) == 0 {
 		return got, nil
 	}
-	l, token := s.layout, taken[len(taken)-1].stamp
+	l, token := s.layout(), taken[len(taken)-1].stamp
 	numbers := make([]uint64, len(taken))
 	for i := range taken {
 		f := &taken[i]
@@ -134,7 +134,7 @@ func (s *Store) collect(ctx context.Context, q querier, query string, r *read) e
 		if err := rows.Scan(row.dest...); err != nil {
 			return err
 		}
-		f, err := row.found(s.layout)
+		f, err := row.found(s.layout())
 		if err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (s *Store) raiseFloor(ctx context.Context, r *read) {
 
 // lastNew is the last new row there is, 0 when that cannot be told.
 func (s *Store) lastNew(ctx context.Context) uint64 {
-	l := s.layout
+	l := s.layout()
 	var id sql.NullString
 	err := s.db.QueryRowContext(ctx, fmt.Sprintf("SELECT MAX(%s) FROM %s%s WHERE %s", col(l.cols.ID), l.table, l.plan.freshIndex, l.status(l.states.New))).Scan(&id)
 	if err != nil || !id.Valid {

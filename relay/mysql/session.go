@@ -55,18 +55,23 @@ func probe(ctx context.Context, c *driver.Config) (server, error) {
 	if binlog && format == "STATEMENT" {
 		return s, usage("server", "writes its binary log in STATEMENT format, in which READ COMMITTED sessions cannot write", "SET GLOBAL binlog_format = 'ROW'")
 	}
-	if !strings.Contains(mode, "STRICT_ALL_TABLES") && !strings.Contains(mode, "STRICT_TRANS_TABLES") {
-		s.notices = append(s.notices, "the server is not in STRICT mode: it may cut what services write without an error; the relay's own sessions are strict")
-	}
 	var isolation string
 	if err := db.QueryRowContext(ctx, "SELECT @@GLOBAL."+s.isolationVariable()).Scan(&isolation); err != nil {
 		return s, fmt.Errorf("look at the server: %w", err)
 	}
+	s.note(mode, isolation)
+	s.noteCluster(ctx, db)
+	return s, nil
+}
+
+// note tells of defaults that do not touch the relay, but those who write events.
+func (s *server) note(mode, isolation string) {
+	if !strings.Contains(mode, "STRICT_ALL_TABLES") && !strings.Contains(mode, "STRICT_TRANS_TABLES") {
+		s.notices = append(s.notices, "the server is not in STRICT mode: it may cut what services write without an error; the relay's own sessions are strict")
+	}
 	if isolation == "SERIALIZABLE" {
 		s.notices = append(s.notices, "the server's default isolation is SERIALIZABLE; the relay's own sessions are READ COMMITTED")
 	}
-	s.noteCluster(ctx, db)
-	return s, nil
 }
 
 func (s *server) isolationVariable() string {

@@ -172,7 +172,7 @@ const (
 // marks sorts outcomes by statement, in the order of ids, so that two relays lock rows in one order.
 // An unclaimed row that goes back unsent needs no mark: it is as it was.
 func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
-	l := s.layout
+	l := s.layout()
 	for _, o := range outs {
 		if _, err := l.rowNumber(o.Row); err != nil {
 			return nil, err
@@ -205,7 +205,7 @@ func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 // lost sorts out rows that are SENT as the outcome says: the same call was made before and its answer
 // did not arrive. With claims it is another relay's mark.
 func (s *Store) lost(ctx context.Context, tx *sql.Tx, missed []relay.Outcome) ([]relay.RowID, error) {
-	l := s.layout
+	l := s.layout()
 	var asked []uint64
 	for _, o := range missed {
 		if n, err := l.rowNumber(o.Row); err == nil && o.State == relay.StateSent && l.claim != relay.ClaimRows {

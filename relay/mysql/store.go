@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	driver "github.com/go-sql-driver/mysql"
@@ -26,7 +27,8 @@ type Store struct {
 	timeout      time.Duration  // a statement's
 	claimTimeout time.Duration
 	server       server
-	layout       *layout
+	options      relay.StoreOptions
+	table        atomic.Pointer[layout]
 	db           *sql.DB
 
 	// Only Fetch uses these, and there is one Fetch at a time.
@@ -48,7 +50,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		config: config, name: o.Name, parked: map[uint64]parked{},
+		config: config, name: o.Name, options: o, parked: map[uint64]parked{},
 		timeout: o.StatementTimeout, claimTimeout: o.ClaimTimeout,
 	}
 	if s.timeout <= 0 {
@@ -59,11 +61,11 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	}
 	s.claimTimeout = max(s.claimTimeout, time.Second)
 	if o.Claim == "" {
-		o.Claim = relay.ClaimSingle
+		s.options.Claim = relay.ClaimSingle
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	if err := s.open(ctx, o); err != nil {
+	if err := s.open(ctx, s.options); err != nil {
 		_ = s.Close()
 		return nil, setup(err, config)
 	}
@@ -82,7 +84,7 @@ func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
 	if s.db, err = open(s.config); err != nil {
 		return err
 	}
-	if s.layout, err = newLayout(ctx, s.db, s.server, o); err != nil {
+	if err := s.look(ctx); err != nil {
 		return err
 	}
 	// From here on a session that finds itself on a read-only server after a fail-over is dropped, and
@@ -92,6 +94,18 @@ func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
 	s.db, err = open(s.config)
 	return err
 }
+
+// look checks the table as it is now.
+func (s *Store) look(ctx context.Context) error {
+	l, err := newLayout(ctx, s.db, s.server, s.options)
+	if err != nil {
+		return err
+	}
+	s.table.Store(l)
+	return nil
+}
+
+func (s *Store) layout() *layout { return s.table.Load() }
 
 // open makes a pool. Sessions are renewed now and then, so that a moved name is noticed.
 func open(config *driver.Config) (*sql.DB, error) {
@@ -107,7 +121,7 @@ func open(config *driver.Config) (*sql.DB, error) {
 }
 
 // Notices are facts about this server and table that its operator should know; logged at start.
-func (s *Store) Notices() []string { return s.layout.notices }
+func (s *Store) Notices() []string { return s.layout().notices }
 
 // Close releases the ownership and closes the connections. It may be called twice.
 func (s *Store) Close() error {

@@ -134,7 +134,7 @@ func (p *tables) make(t *testing.T) *table {
 	s, err := Open(t.Context(), relay.StoreOptions{URL: dsn, Table: p.kind.table})
 	require.NoError(t, err)
 	p.t.Cleanup(func() { _ = s.Close() })
-	return &table{kind: p.kind, dsn: dsn, db: db, l: s.layout, probe: s}
+	return &table{kind: p.kind, dsn: dsn, db: db, l: s.layout(), probe: s}
 }
 
 // table is one database with an empty table.

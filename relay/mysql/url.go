@@ -49,6 +49,7 @@ func parseURL(raw string) (*driver.Config, error) {
 		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
 	}
 	c.Timeout = 5 * time.Second
+	c.Logger = &driver.NopLogger{} // what goes wrong is in the errors
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return nil, bad("has options that are not percent-encoded text")
