@@ -144,6 +144,13 @@ func (l clientLog) Log(_ kgo.LogLevel, msg string, keyvals ...any) {
 	l.log.Debug("kafka client: "+msg, keyvals...)
 }
 
+// current is the client that takes new flights.
+func (s *Sink) current() *client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.client
+}
+
 // use counts a flight on the client that takes new ones.
 func (s *Sink) use() *client {
 	s.client.flights++

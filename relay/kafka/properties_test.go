@@ -279,7 +279,7 @@ func TestParse_SASLNeedsItsParts(t *testing.T) {
 		"sasl.mechanism: is missing beside security.protocol=SASL_SSL":                   {"security.protocol", "SASL_SSL"},
 		"sasl.username: is missing beside sasl.mechanism=PLAIN":                          {"security.protocol", "SASL_PLAINTEXT", "sasl.mechanism", "PLAIN"},
 		"sasl.password: is missing beside sasl.username":                                 {"security.protocol", "SASL_PLAINTEXT", "sasl.mechanism", "PLAIN", "sasl.username", "a"},
-		"sasl.mechanism: Kerberos (GSSAPI) is not supported":                             {"security.protocol", "SASL_PLAINTEXT", "sasl.mechanism", "GSSAPI"},
+		"sasl.mechanism: GSSAPI (Kerberos) is not supported":                             {"security.protocol", "SASL_PLAINTEXT", "sasl.mechanism", "GSSAPI"},
 		"sasl.oauthbearer.token.endpoint.url: is missing":                                {"security.protocol", "SASL_PLAINTEXT", "sasl.mechanism", "OAUTHBEARER"},
 		"the client's id or secret for the OAuth server is missing":                      {"security.protocol", "SASL_PLAINTEXT", "sasl.mechanism", "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url", "https://idp/token"},
 		"sasl.oauthbearer.token.endpoint.url: open /nowhere: no such file":               {"security.protocol", "SASL_PLAINTEXT", "sasl.mechanism", "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url", "file:///nowhere"},

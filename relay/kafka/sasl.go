@@ -45,7 +45,7 @@ func mechanism(c *Config, v string) error {
 		c.Mechanism = strings.ToUpper(v)
 		return nil
 	case "GSSAPI":
-		return errors.New("Kerberos (GSSAPI) is not supported; use SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER") //nolint:staticcheck // a name
+		return errors.New("GSSAPI (Kerberos) is not supported; use SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER")
 	}
 	return fmt.Errorf("%q is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER", v)
 }

@@ -147,7 +147,7 @@ func (s *Sink) Write(ctx context.Context, recs []relay.Record, report func(i int
 		return
 	}
 	w.plan(ctx)
-	w.launch()
+	w.launch() //nolint:contextcheck // a record on its way cannot be called back
 	w.wait(ctx)
 }
 

@@ -47,7 +47,7 @@ func storm(t *testing.T, seed uint64) {
 	wire := newLink()
 	s := open(t, parsed(t, properties(bootstrap, "request.timeout.ms", "1000", "socket.connection.setup.timeout.ms", "300", "retry.backoff.max.ms", "200")),
 		Options{Dial: wire.dial, Patience: 100 * time.Millisecond})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	forgetful := seed%2 == 0 // brokers forget producers: what was written and not answered comes twice
 	weather := make(chan struct{})
@@ -56,7 +56,7 @@ func storm(t *testing.T, seed uint64) {
 		blow(ctx, k, wire, forgetful, rand.New(rand.NewPCG(seed, 1)))
 	}()
 
-	const numbers = 400
+	const numbers = 250
 	keys := make([]*stormKey, 25)
 	for i := range keys {
 		keys[i] = &stormKey{name: fmt.Sprintf("key-%d", i), topic: fmt.Sprint("s", 1+i%2)}

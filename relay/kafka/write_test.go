@@ -56,7 +56,7 @@ func TestSink_WriteHasAnEnd(t *testing.T) {
 	topic := newTopic(t, seed, 1, map[string]string{"max.message.bytes": "1000"})
 	k.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		k.KeepControl()
-		k.SleepControl(func() { time.Sleep(60 * time.Millisecond) }) //nolint:forbidigo // the broker's slowness
+		k.SleepControl(func() { time.Sleep(60 * time.Millisecond) }) // the broker's slowness
 		return nil, nil, false
 	})
 	const patience = 100 * time.Millisecond
@@ -126,7 +126,7 @@ func TestSink_CloseWhileOthersWrite(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(round) * time.Millisecond) //nolint:forbidigo // different moments, not a synchronisation
+		time.Sleep(time.Duration(round) * time.Millisecond) // different moments, not a synchronisation
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(round%3)*20*time.Millisecond)
 		_ = s.Close(ctx)
 		closed.Store(true)
