@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,7 +40,7 @@ type trade struct {
 
 // inventory reserves items for new orders and releases those of cancelled ones.
 func inventory() trade {
-	return trade{name: "inventory", unit: "items reserved", changes: map[string]func(*orderEvent) int{
+	return trade{name: "inventory", unit: "items", changes: map[string]func(*orderEvent) int{
 		orderCreated:   func(e *orderEvent) int { return e.Quantity },
 		orderCancelled: func(e *orderEvent) int { return -e.Quantity },
 	}}
@@ -47,7 +48,7 @@ func inventory() trade {
 
 // points gives a point for each whole unit of money paid.
 func points() trade {
-	return trade{name: "points", unit: "points given", changes: map[string]func(*orderEvent) int{
+	return trade{name: "points", unit: "points", changes: map[string]func(*orderEvent) int{
 		orderPaid: func(e *orderEvent) int {
 			whole, _, _ := strings.Cut(e.Amount, ".")
 			n, _ := strconv.Atoi(whole) // our own service wrote it
@@ -101,15 +102,21 @@ func (c *consumer) run(ctx context.Context) error {
 	}
 }
 
-// live is one life of the process: it begins at the group's committed offsets.
+// sessionTimeout is how long the group waits for a member that does not come back.
+const sessionTimeout = 6 * time.Second
+
+// live is one life of the process: it begins at the group's committed offsets. As a static member it
+// takes its own place again, instead of waiting until the group has given up its former life.
 func (c *consumer) live(ctx context.Context) error {
 	client, err := kgo.NewClient(append(clientOptions(c.addr, c.name),
 		kgo.ConsumerGroup(c.name), kgo.ConsumeTopics(topicName), kgo.DisableAutoCommit(),
+		kgo.InstanceID(c.name+"-1"), kgo.SessionTimeout(sessionTimeout), kgo.RebalanceTimeout(sessionTimeout),
+		kgo.HeartbeatInterval(sessionTimeout/6),
 	)...)
 	if err != nil {
 		return fmt.Errorf("set up consumer %s: %w", c.name, err)
 	}
-	defer client.Close()
+	defer closeAtOnce(ctx, client)
 	committed := time.Now()
 	for {
 		waiting, stop := context.WithTimeout(ctx, commitEvery)
@@ -134,6 +141,14 @@ func (c *consumer) live(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// closeAtOnce says goodbye to nobody, so that it does not wait for a broker that is down.
+func closeAtOnce(ctx context.Context, client *kgo.Client) {
+	now, stop := context.WithCancel(context.WithoutCancel(ctx))
+	stop()
+	_ = client.LeaveGroupContext(now)
+	client.Close()
 }
 
 // commitOffsets tries once and briefly: offsets that are not committed mean events that come again.
@@ -220,6 +235,13 @@ func (c *consumer) numbers() (applied, skipped, total int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.applied, c.skipped, c.total
+}
+
+// position is where the consumer's database is in each partition.
+func (c *consumer) position() map[topicPartition]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.next)
 }
 
 func (c *consumer) reached(ends map[topicPartition]int64) bool {

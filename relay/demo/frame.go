@@ -155,7 +155,8 @@ func numbers(s *Snapshot, width int) []line {
 	}
 	for _, c := range s.Consumers {
 		lines = append(lines, row(width, strings.ToUpper(c.Name), count(c.Applied, "applied", plain),
-			count(c.Skipped, "repeats skipped", plain), count(c.Total, c.Unit, plain)))
+			count(c.Skipped, "repeats skipped", plain), count(c.Behind, "behind", styleIf(c.Behind > 100, warn)),
+			count(c.Total, c.Unit, plain)))
 	}
 	promise := func(n int, word string) line {
 		st := good

@@ -74,6 +74,9 @@ func summaryLine(s *Snapshot) string {
 		if c.Skipped > 0 {
 			text += fmt.Sprintf(", %d repeats skipped", c.Skipped)
 		}
+		if c.Behind > 0 {
+			text += fmt.Sprintf(", %d behind", c.Behind)
+		}
 	}
 	if n := len(s.Last); n > 0 {
 		e := &s.Last[n-1]

@@ -176,3 +176,16 @@ func (r *recorder) reached(ends map[topicPartition]int64) bool {
 	defer r.mu.Unlock()
 	return !behind(r.next, ends)
 }
+
+// ahead counts the records of the orders' topic that a reader at next has not read yet.
+func (r *recorder) ahead(next map[topicPartition]int64) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for tp, end := range r.next {
+		if tp.topic == topicName {
+			n += int(max(end-next[tp], 0))
+		}
+	}
+	return n
+}

@@ -40,6 +40,7 @@ type Snapshot struct {
 type ConsumerState struct {
 	Name             string
 	Applied, Skipped int // effects in its tables; repetitions that its inbox kept away
+	Behind           int // events that it has not read yet
 	Total            int
 	Unit             string
 }
@@ -72,7 +73,7 @@ func (d *Demo) Snapshot(ctx context.Context) (Snapshot, error) {
 		}
 	}
 	for _, c := range d.consumers {
-		state := ConsumerState{Name: c.name, Unit: c.unit}
+		state := ConsumerState{Name: c.name, Unit: c.unit, Behind: d.recorder.ahead(c.position())}
 		state.Applied, state.Skipped, state.Total = c.numbers()
 		s.Consumers = append(s.Consumers, state)
 	}

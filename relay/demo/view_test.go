@@ -37,8 +37,8 @@ func calm() *Snapshot {
 		OrdersCommitted: 735, OrdersRolledBack: 105, OrdersRate: 20.1, New: 2, Sent: 1834, OldestAge: 4 * time.Millisecond,
 		Delivered: 1834, DeliveredRate: 52.4, P50: 1600 * time.Microsecond, P99: 12 * time.Millisecond, BrokerUp: true,
 		Consumers: []ConsumerState{
-			{Name: "inventory", Applied: 880, Total: 1520, Unit: "items reserved"},
-			{Name: "points", Applied: 540, Total: 34218, Unit: "points given"},
+			{Name: "inventory", Applied: 880, Total: 1520, Unit: "items"},
+			{Name: "points", Applied: 540, Total: 34218, Behind: 3, Unit: "points"},
 		},
 	}
 	for i := range lastDeliveries {
