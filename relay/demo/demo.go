@@ -22,7 +22,7 @@ var processStart = time.Now()
 
 // Limits of a run.
 const (
-	// MaxOrders bounds what a run keeps in memory and on disk: about 200 MB.
+	// MaxOrders bounds what a run keeps in memory: about half a gigabyte.
 	MaxOrders = 100_000
 	// settleTime bounds the end: what waits is still delivered, read and applied.
 	settleTime = 10 * time.Second
