@@ -23,7 +23,7 @@ const standbyEvery = 250 * time.Millisecond
 // the process lives: lost is never closed.
 func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-chan struct{}, error) {
 	lost := make(chan struct{})
-	if s.layout.claim == relay.ClaimRows {
+	if s.layout().claim == relay.ClaimRows {
 		return lost, nil
 	}
 	db, err := sql.Open("sqlite", s.loc.dsn(s.lockPath(), "rwc", 0))
@@ -92,7 +92,7 @@ func (s *Store) lockPath() string {
 			return r
 		}
 		return '-'
-	}, strings.ToLower(s.layout.catalog.name+"."+s.name))
+	}, strings.ToLower(s.layout().catalog.name+"."+s.name))
 	return s.loc.path + "-" + name + ".relay"
 }
 

@@ -14,38 +14,56 @@ import (
 func (s *Store) Counts(ctx context.Context, bound int) (relay.Counts, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	l := s.layout
+	l := s.layout()
 	bound = max(bound, 1)
 	var c relay.Counts
-	fresh := l.status(l.states.New)
-	if l.sameWord() {
-		fresh += " AND NOT (" + l.failedWhere() + ")"
-	}
-	sending := "0"
-	if l.cols.Status != "" && l.states.Sending != "" {
-		sending = l.status(l.states.Sending)
-	}
-	dead := "0"
-	if l.cols.Status != "" {
-		dead = l.status(l.states.Dead)
-	}
-	for _, count := range []struct {
-		into  *relay.Count
-		what  string
-		where string
-	}{
-		{&c.New, "rowid", fresh}, {&c.Sending, "rowid", sending},
-		{&c.Failed, "rowid", l.failedWhere()}, {&c.Dead, "rowid", dead},
-		{&c.BlockedKeys, "DISTINCT " + l.key, "(" + l.blockingWhere() + ") AND " + l.key + " IS NOT NULL"},
+	pending := []relay.State{relay.StateNew, relay.StateSending, relay.StateFailed}
+	for state, into := range map[relay.State]*relay.Count{
+		relay.StateNew: &c.New, relay.StateSending: &c.Sending, relay.StateFailed: &c.Failed, relay.StateDead: &c.Dead,
 	} {
-		n, err := numbers(ctx, s.read, fmt.Sprintf("SELECT count(*) FROM (SELECT %s FROM %s WHERE %s LIMIT %d)", count.what, l.table, count.where, bound+1))
-		if err != nil {
-			return c, fmt.Errorf("count events: %w", err)
+		if err := s.count(ctx, into, "1", l.from(state), l.stateWhere(state), bound); err != nil {
+			return c, err
 		}
-		*count.into = relay.Count{Value: min(n[0], int64(bound)), Exact: n[0] <= int64(bound)}
+	}
+	keys := "(" + l.blockingWhere() + ") AND " + l.key + " IS NOT NULL"
+	if err := s.count(ctx, &c.BlockedKeys, "DISTINCT "+l.key, l.from(relay.StateFailed), keys, bound); err != nil {
+		return c, err
 	}
 	s.countParked(&c)
-	return c, s.oldest(ctx, &c, []string{fresh, sending, l.failedWhere()})
+	return c, s.oldest(ctx, &c, pending)
+}
+
+func (s *Store) count(ctx context.Context, into *relay.Count, what, from, where string, bound int) error {
+	n, err := numbers(ctx, s.read, fmt.Sprintf("SELECT count(*) FROM (SELECT %s FROM %s WHERE %s LIMIT %d)", what, from, where, bound+1))
+	if err != nil {
+		return fmt.Errorf("count events: %w", err)
+	}
+	*into = relay.Count{Value: min(n[0], int64(bound)), Exact: n[0] <= int64(bound)}
+	return nil
+}
+
+// from is the table by the index that finds rows of these states, if one index finds them all.
+func (l *layout) from(states ...relay.State) string {
+	from := ""
+	for _, st := range states {
+		next := l.table
+		switch st {
+		case relay.StateNew:
+			if next = l.fresh; l.sameWord() {
+				next = l.rest
+			}
+		case relay.StateFailed, relay.StateDead, relay.StateSending:
+			next = l.rest
+		}
+		if from != "" && from != next {
+			return l.table
+		}
+		from = next
+	}
+	if from == "" {
+		return l.table
+	}
+	return from
 }
 
 // countParked moves rows that only this store knows about to where they belong.
@@ -61,14 +79,14 @@ func (s *Store) countParked(c *relay.Counts) {
 }
 
 // oldest looks at the first row of each state that waits.
-func (s *Store) oldest(ctx context.Context, c *relay.Counts, wheres []string) error {
-	l := s.layout
+func (s *Store) oldest(ctx context.Context, c *relay.Counts, states []relay.State) error {
+	l := s.layout()
 	if l.cols.CreatedAt == "" {
 		return nil
 	}
-	for _, where := range wheres {
+	for _, state := range states {
 		ages, err := numbers(ctx, s.read, fmt.Sprintf("SELECT coalesce(%s - %s, 0) FROM %s WHERE %s ORDER BY rowid LIMIT 1",
-			now, columnMillis(col(l.cols.CreatedAt)), l.table, where))
+			now, columnMillis(col(l.cols.CreatedAt)), l.from(state), l.stateWhere(state)))
 		if err != nil {
 			return fmt.Errorf("look for the oldest event: %w", err)
 		}
@@ -133,19 +151,20 @@ func (l *layout) eventColumn() string {
 
 func (l *layout) stateWhere(st relay.State) string {
 	switch {
-	case l.cols.Status == "":
-		if st == relay.StateNew {
-			return "1"
-		}
-		return "0"
 	case st == relay.StateFailed:
 		return l.failedWhere()
+	case st == relay.StateNew && l.timed():
+		return l.status(l.states.New) + " AND " + col(l.cols.NextRetryAt) + " IS NULL"
 	case st == relay.StateNew && l.sameWord():
 		return l.status(l.states.New) + " AND NOT (" + l.failedWhere() + ")"
-	case l.word(st) == "":
+	case st == relay.StateNew:
+		return l.status(l.states.New)
+	case l.cols.Status == "" || l.word(st) == "":
 		return "0"
+	case st == relay.StateSent:
+		return l.status(l.states.Sent)
 	default:
-		return l.status(l.word(st))
+		return l.marked(l.word(st))
 	}
 }
 
@@ -156,11 +175,16 @@ func (s *Store) List(ctx context.Context, f relay.Filter) ([]relay.EventRow, err
 	if f.Limit <= 0 {
 		f.Limit = 50
 	}
-	where, args, err := s.layout.where(f, "")
+	l := s.layout()
+	where, args, err := l.where(f, "")
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
-	rows, err := s.rows(ctx, false, where+fmt.Sprintf(" ORDER BY rowid LIMIT %d", f.Limit), args)
+	from := l.from(f.States...)
+	if len(f.EventIDs) > 0 {
+		from = l.table // event ids have an index of their own
+	}
+	rows, err := s.rows(ctx, false, from, where+fmt.Sprintf(" ORDER BY rowid LIMIT %d", f.Limit), args)
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
@@ -171,7 +195,7 @@ func (s *Store) List(ctx context.Context, f relay.Filter) ([]relay.EventRow, err
 func (s *Store) Get(ctx context.Context, eventID string) (relay.EventRow, bool, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	rows, err := s.rows(ctx, true, s.layout.eventColumn()+" = ? ORDER BY rowid LIMIT 1", []any{eventID})
+	rows, err := s.rows(ctx, true, s.layout().table, s.layout().eventColumn()+" = ? ORDER BY rowid LIMIT 1", []any{eventID})
 	if err != nil {
 		return relay.EventRow{}, false, fmt.Errorf("read event: %w", err)
 	}
@@ -181,8 +205,8 @@ func (s *Store) Get(ctx context.Context, eventID string) (relay.EventRow, bool, 
 	return rows[0], true, nil
 }
 
-func (s *Store) rows(ctx context.Context, withPayload bool, where string, args []any) ([]relay.EventRow, error) {
-	l := s.layout
+func (s *Store) rows(ctx context.Context, withPayload bool, from, where string, args []any) ([]relay.EventRow, error) {
+	l := s.layout()
 	at := func(name string) string {
 		if name == "" {
 			return "NULL"
@@ -191,7 +215,7 @@ func (s *Store) rows(ctx context.Context, withPayload bool, where string, args [
 	}
 	query := fmt.Sprintf("SELECT %s, %s, %s, %s, %s, %s, %s, %s FROM %s WHERE %s", l.eventColumns(withPayload),
 		at(l.cols.NextRetryAt), text(l.cols.LastError), at(l.cols.UpdatedAt), at(l.cols.SentAt),
-		text(l.cols.KafkaTopic), col(l.cols.KafkaPartition), col(l.cols.KafkaOffset), l.table, where)
+		text(l.cols.KafkaTopic), col(l.cols.KafkaPartition), col(l.cols.KafkaOffset), from, where)
 	rows, err := s.read.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/postrider/postrider/relay"
@@ -12,7 +13,7 @@ import (
 // Retry makes FAILED and DEAD rows due now and counts their attempts from 0 again. A row that was
 // discarded comes back only when it is named.
 func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, skipped int64, err error) {
-	l := s.layout
+	l := s.layout()
 	if l.cols.Status == "" {
 		return 0, 0, errNoStatus
 	}
@@ -23,7 +24,7 @@ func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, s
 	}
 	dead := l.deadWhere()
 	if len(f.EventIDs) > 0 {
-		dead = l.status(l.states.Dead)
+		dead = l.status(l.states.Dead) // however it came to be
 	}
 	eligible := "(" + l.failedWhere() + ") OR (" + dead + ")"
 	return s.change(ctx, f, eligible, l.touched(sets), dryRun)
@@ -31,7 +32,7 @@ func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, s
 
 // Discard gives up DEAD rows.
 func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryRun bool) (done, skipped int64, err error) {
-	l := s.layout
+	l := s.layout()
 	if l.cols.Status == "" {
 		return 0, 0, errNoStatus
 	}
@@ -60,24 +61,40 @@ const (
 	skippedMax  = 10_000
 )
 
-// change applies sets (nil: deletes) to the filter's rows that are eligible, in short transactions, and
-// counts the others.
+// change applies sets (nil: deletes) to the filter's rows that are eligible, in short transactions. It
+// counts those it skips: of the rows that are named by id or state, else of those on their way.
 func (s *Store) change(ctx context.Context, f relay.Filter, eligible string, sets []string, dryRun bool) (done, skipped int64, err error) {
-	skipped, err = s.countWhere(ctx, f, "NOT ("+eligible+")", skippedMax)
-	if err != nil {
-		return 0, 0, err
+	l := s.layout()
+	others := []string{"NOT (" + eligible + ")"}
+	if len(f.EventIDs) == 0 && len(f.States) == 0 {
+		others = []string{l.stateWhere(relay.StateNew), l.stateWhere(relay.StateSending)}
+	}
+	for i, other := range others {
+		from := l.table
+		if len(others) > 1 {
+			from = l.from([]relay.State{relay.StateNew, relay.StateSending}[i])
+		}
+		n, err := s.countWhere(ctx, f, from, other, skippedMax)
+		if err != nil {
+			return 0, 0, err
+		}
+		skipped += n
+	}
+	from := l.rest
+	if len(f.EventIDs) > 0 {
+		from = l.table
 	}
 	if dryRun {
-		done, err = s.countWhere(ctx, f, eligible, f.Limit)
+		done, err = s.countWhere(ctx, f, from, eligible, f.Limit)
 		return done, skipped, err
 	}
-	for left := int64(f.Limit); f.Limit <= 0 || left > 0; left -= changeBatch {
-		batch := int64(changeBatch)
+	for left := f.Limit; f.Limit <= 0 || left > 0; left -= changeBatch {
+		batch := changeBatch
 		if f.Limit > 0 {
 			batch = min(batch, left)
 		}
-		n, last, err := s.changeBatch(ctx, f, eligible, sets, batch)
-		done += n
+		n, last, err := s.changeBatch(ctx, f, from, eligible, sets, batch)
+		done += int64(n)
 		if err != nil || n < batch {
 			return done, skipped, err
 		}
@@ -86,47 +103,41 @@ func (s *Store) change(ctx context.Context, f relay.Filter, eligible string, set
 	return done, skipped, nil
 }
 
-func (s *Store) countWhere(ctx context.Context, f relay.Filter, state string, limit int) (int64, error) {
+func (s *Store) countWhere(ctx context.Context, f relay.Filter, from, state string, limit int) (int64, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	where, args, err := s.layout.where(f, state)
+	where, args, err := s.layout().where(f, state)
 	if err != nil {
 		return 0, fmt.Errorf("count events: %w", err)
 	}
 	if limit > 0 {
 		where += fmt.Sprintf(" LIMIT %d", limit)
 	}
-	n, err := numbers(ctx, s.read, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s WHERE %s)", s.layout.table, where), args...)
+	n, err := numbers(ctx, s.read, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s WHERE %s)", from, where), args...)
 	if err != nil {
 		return 0, fmt.Errorf("count events: %w", err)
 	}
 	return n[0], nil
 }
 
-func (s *Store) changeBatch(ctx context.Context, f relay.Filter, eligible string, sets []string, limit int64) (n int64, last relay.RowID, err error) {
+func (s *Store) changeBatch(ctx context.Context, f relay.Filter, from, eligible string, sets []string, limit int) (n int, last relay.RowID, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	where, args, err := s.layout.where(f, eligible)
+	where, args, err := s.layout().where(f, eligible)
 	if err != nil {
 		return 0, "", fmt.Errorf("change events: %w", err)
 	}
-	verb := "DELETE FROM " + s.layout.table
+	verb := "DELETE FROM " + s.layout().table
 	if len(sets) > 0 {
-		verb = "UPDATE " + s.layout.table + " SET " + strings.Join(sets, ", ")
+		verb = "UPDATE " + s.layout().table + " SET " + strings.Join(sets, ", ")
 	}
-	rows, err := s.write.QueryContext(ctx, fmt.Sprintf("%s WHERE rowid IN (SELECT rowid FROM %s WHERE %s ORDER BY rowid LIMIT %d) RETURNING rowid",
-		verb, s.layout.table, where, limit), args...)
+	changed, err := numbers(ctx, s.write, fmt.Sprintf("%s WHERE rowid IN (SELECT rowid FROM %s WHERE %s ORDER BY rowid LIMIT %d) RETURNING rowid",
+		verb, from, where, limit), args...)
 	if err != nil {
 		return 0, "", fmt.Errorf("change events: %w", err)
 	}
-	defer rows.Close()
-	var top int64
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			return 0, "", fmt.Errorf("change events: %w", err)
-		}
-		n, top = n+1, max(top, id)
+	if len(changed) == 0 {
+		return 0, "", nil
 	}
-	return n, rowID(top), rows.Err()
+	return len(changed), rowID(slices.Max(changed)), nil
 }

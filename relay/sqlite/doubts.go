@@ -22,7 +22,8 @@ func (s *Store) StillBlocking(ctx context.Context, rows []relay.RowID) ([]relay.
 		}
 		ids[i] = n
 	}
-	l := s.layout
+	l := *s.layout()
+	l.own = false // rows that a person edited count too, whatever else their columns say
 	where := "(" + l.blockingWhere() + ")"
 	if l.cols.Status == "" {
 		where = "1"
@@ -53,7 +54,7 @@ func (l *layout) blockingWhere() string {
 func (s *Store) Doubts(ctx context.Context, limit int) ([]relay.Doubt, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	l := s.layout
+	l := s.layout()
 	if l.cols.Status == "" {
 		return nil, nil
 	}
@@ -80,9 +81,9 @@ func (s *Store) Doubts(ctx context.Context, limit int) ([]relay.Doubt, error) {
 }
 
 func (s *Store) doubts(ctx context.Context, state relay.State, where string, limit int, out *[]relay.Doubt) error {
-	l := s.layout
+	l := s.layout()
 	rows, err := s.read.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, coalesce(%s, 0) - %s FROM %s WHERE (%s) AND %s IS NOT NULL ORDER BY rowid LIMIT %d",
-		l.key, columnMillis(col(l.cols.NextRetryAt)), now, l.table, where, l.key, limit))
+		l.key, columnMillis(col(l.cols.NextRetryAt)), now, l.rest, where, l.key, limit))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postrider/postrider/relay"
@@ -21,7 +22,7 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 		return relay.Fetched{}, fmt.Errorf("read events: %w", err)
 	}
 	db := s.read
-	if s.layout.claim == relay.ClaimRows {
+	if s.layout().claim == relay.ClaimRows {
 		db = s.write
 	}
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: db == s.read})
@@ -30,6 +31,10 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 	}
 	defer func() { _ = tx.Rollback() }()
 	got, err := s.fetch(ctx, tx, p, f)
+	if err != nil && strings.Contains(err.Error(), "no such index") { // dropped, perhaps for a better one
+		_ = tx.Rollback()
+		return relay.Fetched{More: true}, s.look(ctx)
+	}
 	if err != nil {
 		return relay.Fetched{}, fmt.Errorf("read events: %w", err)
 	}
@@ -63,7 +68,7 @@ func (s *Store) fetch(ctx context.Context, tx *sql.Tx, p *picker, f relay.Fetch)
 		}
 	}
 	got.More, s.cut = got.More || cut != 0, cut
-	if s.layout.claim == relay.ClaimRows {
+	if s.layout().claim == relay.ClaimRows {
 		if err := s.claim(ctx, tx, &got); err != nil {
 			return relay.Fetched{}, err
 		}
@@ -159,18 +164,18 @@ func (p *picker) first(id int64) bool {
 
 // pick finds rows whose next attempt is due, abandoned ones, and then new ones in order.
 func (s *Store) pick(ctx context.Context, tx *sql.Tx, p *picker, f relay.Fetch) error {
-	l := s.layout
+	l := s.layout()
 	if f.HeadsOnly {
 		return s.pickHeads(ctx, tx, p)
 	}
 	if where := l.retryWhere(); where != "" {
-		if err := s.scan(ctx, tx, l.table, where, p, nil); err != nil {
+		if err := s.scan(ctx, tx, l.rest, where, p, nil); err != nil {
 			return err
 		}
 	}
 	if where := l.abandonedWhere(s.claimTimeout.Milliseconds()); where != "" {
 		before := len(p.ids)
-		if err := s.scan(ctx, tx, l.table, where, p, nil); err != nil {
+		if err := s.scan(ctx, tx, l.rest, where, p, nil); err != nil {
 			return err
 		}
 		for _, id := range p.ids[before:] {
@@ -187,10 +192,10 @@ func (s *Store) pickHeads(ctx context.Context, tx *sql.Tx, p *picker) error {
 		heads = append(heads, id)
 	}
 	among := "rowid IN (" + list(heads) + ") AND "
-	if retry := s.layout.retryWhere(); retry != "" {
-		return s.scan(ctx, tx, s.layout.table, among+retry, p, nil)
+	if retry := s.layout().retryWhere(); retry != "" {
+		return s.scan(ctx, tx, s.layout().table, among+retry, p, nil)
 	}
-	return s.scan(ctx, tx, s.layout.table, among+s.layout.freshWhere(), p, func() bool { return true })
+	return s.scan(ctx, tx, s.layout().table, among+s.layout().freshWhere(), p, func() bool { return true })
 }
 
 // scan walks rows in order until the limit is full. Each scan takes up to the limit, since the lowest
@@ -203,7 +208,7 @@ func (s *Store) scan(ctx context.Context, tx *sql.Tx, from, where string, p *pic
 			where += fmt.Sprintf(" AND rowid > %d", start)
 		}
 	}
-	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, %s FROM %s WHERE %s ORDER BY rowid", s.layout.key, s.layout.tried(), from, where))
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, %s FROM %s WHERE %s ORDER BY rowid", s.layout().key, s.layout().tried(), from, where))
 	if err != nil {
 		return err
 	}
@@ -245,7 +250,7 @@ func list(ids []int64) string {
 // that was left out for its size, else 0.
 func (s *Store) load(ctx context.Context, tx *sql.Tx, p *picker, ids []int64, maxBytes int64, got *relay.Fetched) (cut int64, err error) {
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE rowid IN (%s) ORDER BY rowid",
-		s.layout.eventColumns(true), s.layout.table, list(ids)))
+		s.layout().eventColumns(true), s.layout().table, list(ids)))
 	if err != nil {
 		return 0, err
 	}
@@ -257,7 +262,7 @@ func (s *Store) load(ctx context.Context, tx *sql.Tx, p *picker, ids []int64, ma
 		if err := rows.Scan(r.dest()...); err != nil {
 			return 0, err
 		}
-		e := r.event(s.layout)
+		e := r.event(s.layout())
 		if held, ok := p.parked[r.row]; ok {
 			e.State, e.RetryCount = relay.StateFailed, max(e.RetryCount, held.attempts)
 		}
@@ -272,7 +277,7 @@ func (s *Store) load(ctx context.Context, tx *sql.Tx, p *picker, ids []int64, ma
 
 // claim writes SENDING and the time of the claim, which is its token.
 func (s *Store) claim(ctx context.Context, tx *sql.Tx, got *relay.Fetched) error {
-	l := s.layout
+	l := s.layout()
 	ids := make([]int64, len(got.Events))
 	for i := range got.Events {
 		ids[i], _ = rowid(got.Events[i].Row)
@@ -283,8 +288,11 @@ func (s *Store) claim(ctx context.Context, tx *sql.Tx, got *relay.Fetched) error
 	if err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT %[1]s, CAST(%[1]s AS TEXT)", at)).Scan(&stamp, &token); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s = %s, %s = ? WHERE rowid IN (%s)", l.table,
-		col(l.cols.Status), lit(l.states.Sending), col(l.claimColumn()), list(ids)), stamp)
+	sets := fmt.Sprintf("%s = %s, %s = ?1", col(l.cols.Status), lit(l.states.Sending), col(l.claimColumn()))
+	if l.own {
+		sets += ", " + col(l.cols.NextRetryAt) + " = ?1" // where the index of abandoned rows looks
+	}
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s WHERE rowid IN (%s)", l.table, sets, list(ids)), stamp)
 	if err != nil {
 		return err
 	}

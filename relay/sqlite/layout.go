@@ -25,7 +25,8 @@ type layout struct {
 	nullNRA bool // next_retry_at may be NULL
 	key     string
 	eventID string
-	fresh   string // the scan of new rows: FROM … WHERE …, in the order of rowid
+	fresh   string // FROM of new rows, in the order of rowid
+	rest    string // FROM of failed, dead and claimed rows
 	notices []string
 	catalog catalog
 }
@@ -88,7 +89,7 @@ func newLayout(ctx context.Context, db *sql.DB, o relay.StoreOptions) (*layout, 
 	if l.cols.EventID == "" {
 		l.eventID = text(l.cols.ID)
 	}
-	return l, l.chooseScan(ctx, db)
+	return l, l.chooseScans(ctx, db)
 }
 
 func missingTable(name string, near []string) error {

@@ -120,8 +120,12 @@ func (l *layout) sets() []string {
 		if l.own {
 			dead = lit(never)
 		}
+		released := was
+		if l.own { // it is the claim's time now
+			released = fmt.Sprintf("iif(%s, %s, NULL)", l.wasFailed(), was)
+		}
 		set(l.cols.NextRetryAt, "CASE %s WHEN 'F' THEN %s WHEN 'D' THEN %s WHEN 'N' THEN %s ELSE %s END", kind,
-			l.clocks[l.cols.NextRetryAt].at("'now'", given(markDelay)), dead, was, rest)
+			l.clocks[l.cols.NextRetryAt].at("'now'", given(markDelay)), dead, released, rest)
 	}
 	if c, ok := l.catalog.column(l.cols.LastError); ok {
 		none := "NULL"
@@ -140,7 +144,7 @@ func (l *layout) sets() []string {
 
 // wasFailed tells of a claimed row whether it was FAILED before.
 func (l *layout) wasFailed() string {
-	if l.nullNRA && l.claimColumn() != l.cols.NextRetryAt {
+	if l.nullNRA && !l.own && l.claimColumn() != l.cols.NextRetryAt {
 		return col(l.cols.NextRetryAt) + " IS NOT NULL"
 	}
 	return col(l.cols.RetryCount) + " > 0"

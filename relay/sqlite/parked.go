@@ -16,7 +16,7 @@ type parked struct {
 
 // park remembers what a table without a status column cannot say.
 func (s *Store) park(outs []relay.Outcome) {
-	if s.layout.cols.Status != "" {
+	if s.layout().cols.Status != "" {
 		return
 	}
 	s.mu.Lock()
@@ -34,7 +34,7 @@ func (s *Store) park(outs []relay.Outcome) {
 		case relay.StateDead:
 			r.dead = true
 		case relay.StateFailed:
-			if s.layout.cols.NextRetryAt == "" {
+			if s.layout().cols.NextRetryAt == "" {
 				r.due = time.Now().Add(o.RetryAfter)
 			}
 		}

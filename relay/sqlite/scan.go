@@ -21,6 +21,15 @@ func (l *layout) status(word string) string {
 	return col(l.cols.Status) + " = " + lit(word)
 }
 
+// marked compares the status with a word that is not NEW or SENT. In the own table such rows have a
+// next_retry_at, and so are in the small index of those that have one.
+func (l *layout) marked(word string) string {
+	if l.own {
+		return l.status(word) + " AND " + col(l.cols.NextRetryAt) + " IS NOT NULL"
+	}
+	return l.status(word)
+}
+
 // due says that a row's time has come: it has none, or it has passed, or it cannot be read.
 func (l *layout) due() string {
 	if l.cols.NextRetryAt == "" {
@@ -85,7 +94,7 @@ func (l *layout) failedWhere() string {
 	case l.cols.Status == "" && !l.timed():
 		return "0"
 	case l.cols.Status != "" && !l.sameWord():
-		return l.status(l.states.Failed)
+		return l.marked(l.states.Failed)
 	case l.timed():
 		return l.status(l.states.New) + " AND " + col(l.cols.NextRetryAt) + " IS NOT NULL"
 	default:
@@ -99,9 +108,9 @@ func (l *layout) deadWhere() string {
 		return "0"
 	}
 	if l.cols.LastError == "" {
-		return l.status(l.states.Dead)
+		return l.marked(l.states.Dead)
 	}
-	return fmt.Sprintf("%s AND coalesce(%s, '') NOT LIKE 'discarded:%%'", l.status(l.states.Dead), col(l.cols.LastError))
+	return fmt.Sprintf("%s AND coalesce(%s, '') NOT LIKE 'discarded:%%'", l.marked(l.states.Dead), col(l.cols.LastError))
 }
 
 // abandonedWhere are claimed rows whose claim is older than the timeout, given in milliseconds. A
@@ -110,6 +119,10 @@ func (l *layout) abandonedWhere(timeoutMillis int64) string {
 	if l.claim != relay.ClaimRows {
 		return ""
 	}
+	if l.own { // claimed rows have the claim's time as next_retry_at too, for its index
+		return fmt.Sprintf("%s AND %s <= %s", l.marked(l.states.Sending), col(l.cols.NextRetryAt),
+			clock{}.at("'now'", lit(fmt.Sprintf("-%.3f seconds", float64(timeoutMillis)/1000))))
+	}
 	if l.clocks[l.claimColumn()].kind == clockSeconds {
 		timeoutMillis += 999
 	}
@@ -117,46 +130,60 @@ func (l *layout) abandonedWhere(timeoutMillis int64) string {
 		l.status(l.states.Sending), columnMillis(col(l.claimColumn())), now, timeoutMillis)
 }
 
-// chooseScan looks for an index that gives new rows in order without a sort and without walking over
-// sent ones, and ties the scan to it: without statistics SQLite might prefer another one.
-func (l *layout) chooseScan(ctx context.Context, db *sql.DB) error {
+// chooseScans looks for an index that gives new rows in order without a sort and without walking over
+// sent ones, and for one that finds failed and dead rows, and ties the scans to them: without
+// statistics SQLite might prefer others.
+func (l *layout) chooseScans(ctx context.Context, db *sql.DB) error {
+	l.fresh, l.rest = l.table, l.table
 	for _, ix := range l.catalog.indexes {
 		from := l.table + " INDEXED BY " + col(ix.name)
-		ordered, err := l.ordered(ctx, db, from, ix.partial)
-		if err != nil {
-			return err
+		if l.fresh == l.table {
+			p, err := l.explain(ctx, db, from, l.freshWhere()+" ORDER BY rowid")
+			if err != nil {
+				return err
+			}
+			if (p.search || p.serves && ix.partial) && !p.sorts {
+				l.fresh = from
+				l.notices = append(l.notices, fmt.Sprintf("new rows are read in order by index %q", ix.name))
+			}
 		}
-		if ordered {
-			l.fresh = from
-			l.notices = append(l.notices, fmt.Sprintf("new rows are read in order by index %q", ix.name))
-			return nil
+		if l.rest == l.table && l.cols.Status != "" {
+			p, err := l.explain(ctx, db, from, l.marked(l.states.Dead))
+			if err != nil {
+				return err
+			}
+			if p.search || p.serves && ix.partial {
+				l.rest = from
+			}
 		}
 	}
-	l.fresh = l.table
-	if l.cols.Status != "" {
+	if l.fresh == l.table && l.cols.Status != "" {
 		l.notices = append(l.notices, fmt.Sprintf(
-			"no index gives new rows in order, so each read looks at more rows than it returns; CREATE INDEX outbox_new ON %s (%s) WHERE %s",
+			"no index gives new rows in order, so each read looks at more rows than it returns: CREATE INDEX outbox_new ON %s (%s) WHERE %s",
 			l.table, col(l.cols.ID), l.status(l.states.New)))
 	}
 	return nil
 }
 
-// ordered asks the planner. A forced index that cannot serve the query is an error to SQLite.
-func (l *layout) ordered(ctx context.Context, db *sql.DB, from string, partial bool) (bool, error) {
-	rows, err := db.QueryContext(ctx, fmt.Sprintf("EXPLAIN QUERY PLAN SELECT rowid FROM %s WHERE %s ORDER BY rowid", from, l.freshWhere()))
+// planned is what the planner says about a query.
+type planned struct{ serves, search, sorts bool }
+
+// explain asks the planner. An index that is forced and cannot serve the query is an error to SQLite.
+func (l *layout) explain(ctx context.Context, db *sql.DB, from, where string) (p planned, err error) {
+	rows, err := db.QueryContext(ctx, fmt.Sprintf("EXPLAIN QUERY PLAN SELECT rowid FROM %s WHERE %s", from, where))
 	if err != nil {
-		return false, ctx.Err()
+		return p, ctx.Err()
 	}
 	defer rows.Close()
-	search, sorts := false, false
+	p.serves = true
 	for rows.Next() {
 		var id, parent, unused int
 		var detail string
 		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-			return false, fmt.Errorf("explain the scan: %w", err)
+			return p, fmt.Errorf("explain the scan: %w", err)
 		}
-		search = search || strings.HasPrefix(detail, "SEARCH")
-		sorts = sorts || strings.Contains(detail, "TEMP B-TREE")
+		p.search = p.search || strings.HasPrefix(detail, "SEARCH")
+		p.sorts = p.sorts || strings.Contains(detail, "TEMP B-TREE")
 	}
-	return (search || partial) && !sorts, rows.Err()
+	return p, rows.Err()
 }

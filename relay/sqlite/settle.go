@@ -49,7 +49,7 @@ type marking struct {
 
 // marks sorts outcomes by statement. An unclaimed row that goes back unsent needs none: it is as it was.
 func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
-	l := s.layout
+	l := s.layout()
 	var update, remove, check []relay.Outcome
 	for _, o := range outs {
 		if _, err := rowid(o.Row); err != nil {
@@ -80,7 +80,7 @@ func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 
 // mark runs one statement and returns the rows that it did not find as they were read.
 func (s *Store) mark(ctx context.Context, tx *sql.Tx, m marking) ([]relay.RowID, error) {
-	text, err := s.layout.encode(m.outs)
+	text, err := s.layout().encode(m.outs)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (s *Store) mark(ctx context.Context, tx *sql.Tx, m marking) ([]relay.RowID,
 // lost sorts out rows that are SENT as the outcome says: the same call was made before and its answer
 // did not arrive. With claims it is another relay's mark.
 func (s *Store) lost(ctx context.Context, tx *sql.Tx, missed []relay.Outcome) ([]relay.RowID, error) {
-	l := s.layout
+	l := s.layout()
 	var ids []int64
 	for _, o := range missed {
 		if n, err := rowid(o.Row); err == nil && o.State == relay.StateSent && l.claim != relay.ClaimRows {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	driver "modernc.org/sqlite"
@@ -28,7 +29,8 @@ type Store struct {
 	name, relay  string
 	timeout      time.Duration // a statement's
 	claimTimeout time.Duration
-	layout       *layout
+	options      relay.StoreOptions
+	table        atomic.Pointer[layout]
 	read         *sql.DB // snapshots; blocks nobody
 	write        *sql.DB // one connection, IMMEDIATE transactions
 
@@ -49,7 +51,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		loc: loc, name: o.Name, relay: o.Relay, parked: map[int64]parked{},
+		loc: loc, name: o.Name, relay: o.Relay, options: o, parked: map[int64]parked{},
 		timeout: o.StatementTimeout, claimTimeout: o.ClaimTimeout,
 	}
 	if s.timeout <= 0 {
@@ -60,18 +62,18 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	}
 	s.claimTimeout = max(s.claimTimeout, time.Second)
 	if o.Claim == "" {
-		o.Claim = relay.ClaimSingle
+		s.options.Claim = relay.ClaimSingle
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	if err := s.open(ctx, o); err != nil {
+	if err := s.open(ctx); err != nil {
 		_ = s.Close()
 		return nil, s.setup(err)
 	}
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
+func (s *Store) open(ctx context.Context) error {
 	if _, err := os.Stat(s.loc.path); err != nil {
 		return err
 	}
@@ -89,14 +91,27 @@ func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
 	if err != nil {
 		return fmt.Errorf("switch to write-ahead logging: %w", err)
 	}
-	if s.layout, err = newLayout(ctx, s.read, o); err != nil {
+	if err := s.look(ctx); err != nil {
 		return err
 	}
 	if mode != "wal" {
-		s.layout.notices = append(s.layout.notices, "the file stays in journal mode "+mode+": readers and writers block each other")
+		l := s.layout()
+		l.notices = append(l.notices, "the file stays in journal mode "+mode+": readers and writers block each other")
 	}
 	return s.tryWrite(ctx)
 }
+
+// look checks the table as it is now.
+func (s *Store) look(ctx context.Context) error {
+	l, err := newLayout(ctx, s.read, s.options)
+	if err != nil {
+		return err
+	}
+	s.table.Store(l)
+	return nil
+}
+
+func (s *Store) layout() *layout { return s.table.Load() }
 
 // switchToWAL needs the file for itself for a moment, for which SQLite does not wait by itself.
 func (s *Store) switchToWAL(ctx context.Context) (mode string, err error) {
@@ -118,12 +133,12 @@ func (s *Store) tryWrite(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	_, err = tx.ExecContext(ctx, fmt.Sprintf("UPDATE %[1]s SET %[2]s = %[2]s WHERE rowid = -1", s.layout.table, col(s.layout.cols.Payload)))
+	_, err = tx.ExecContext(ctx, fmt.Sprintf("UPDATE %[1]s SET %[2]s = %[2]s WHERE rowid = -1", s.layout().table, col(s.layout().cols.Payload)))
 	return err
 }
 
 // Notices are facts about this table that its operator should know; logged at start.
-func (s *Store) Notices() []string { return s.layout.notices }
+func (s *Store) Notices() []string { return s.layout().notices }
 
 // Close releases the ownership and closes the file. It may be called twice.
 func (s *Store) Close() error {

@@ -138,7 +138,7 @@ func TestStore_reads_and_settles(t *testing.T) {
 	done, skipped, err := s.Retry(t.Context(), relay.Filter{}, false)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, done)
-	require.EqualValues(t, 1, skipped)
+	require.Zero(t, skipped, "sent rows are not on their way")
 	require.Equal(t, []string{"a-2", "b-1"}, ids(fetch(t, s, relay.Fetch{})))
 }
 

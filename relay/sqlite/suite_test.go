@@ -253,6 +253,9 @@ func (f *file) Edit(t *testing.T, eventID string, e relaytest.Edit) {
 	}
 	if e.ClaimAge != nil {
 		at(l.claimColumn(), -*e.ClaimAge)
+		if l.own {
+			at(l.cols.NextRetryAt, -*e.ClaimAge)
+		}
 	}
 	if e.LastError != nil {
 		sets, args = append(sets, col(l.cols.LastError)+" = ?"), append(args, *e.LastError)
