@@ -51,6 +51,7 @@ type marking struct {
 func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 	l := s.layout()
 	var update, remove, check []relay.Outcome
+	writes := len(l.sets()) > 0
 	for _, o := range outs {
 		if _, err := rowid(o.Row); err != nil {
 			return nil, err
@@ -59,7 +60,7 @@ func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 		case o.State == relay.StateSent && l.delete:
 			remove = append(remove, o)
 		case o.State == relay.StateNew && o.Claim == "":
-		case len(l.sets()) > 0:
+		case writes:
 			update = append(update, o)
 		default: // nothing can be written; is the row there?
 			check = append(check, o)
