@@ -7,8 +7,10 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,31 +128,42 @@ func torment(t *testing.T, s *servers, c chaosRun, seed uint64, long time.Durati
 	m.alive(t)
 	drain := w.drained(t, 90*time.Second)
 	w.terminated(t)
-	report := w.check(t, tr.attempts, Rules{Ordered: c.claim == relay.ClaimSingle, MaxDoubles: int(m.cost.Load())})
+	report := w.check(t, tr.attempts, Rules{Ordered: c.claim == relay.ClaimSingle, MaxDoubles: m.allowed()})
 	t.Logf("seed %d, %d faults in %s, drained %s after the last: %s (doubles allowed: %d)",
-		seed, m.struck.Load(), stopped.Sub(began).Round(time.Second), drain.Round(10*time.Millisecond), report, m.cost.Load())
+		seed, m.struck.Load(), stopped.Sub(began).Round(time.Second), drain.Round(10*time.Millisecond), report, m.allowed())
 	require.Empty(t, report.Findings)
 	require.Greater(t, report.Committed, 200, "there was too little traffic for the result to mean anything")
 	require.Positive(t, report.RolledBack)
 }
 
-// play deals both decks, once in a short run and over and over in a long one.
+// play deals both decks side by side, and over again: in a short run until servers and networks were
+// struck once, in a long one until its time is over.
 func (m *tormentor) play(t *testing.T, c chaosRun, seed uint64, long time.Duration) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(c.name()))
-	until, longest, decks := time.Now().Add(5*time.Minute), 4*time.Second, [][]string{relayDeck, serverDeck}
+	until, longest := time.Now().Add(long), 3*time.Second
 	if long > 0 {
-		until, longest = time.Now().Add(long), 15*time.Second
-		decks[1] = append(append([]string{}, serverDeck...), rareDeck...)
+		longest = 15 * time.Second
 	}
+	var done atomic.Bool
+	m.over = func() bool { return done.Load() || long > 0 && time.Now().After(until) }
 	var both sync.WaitGroup
-	for i, deck := range decks {
-		rng := rand.New(rand.NewPCG(seed, h.Sum64()+uint64(i)))
-		both.Go(func() {
-			for round := 0; round == 0 || long > 0 && time.Now().Before(until) && !t.Failed(); round++ {
-				m.deal(t, shuffled(rng, deck, len(m.relays), longest), until)
+	both.Go(func() {
+		rng := rand.New(rand.NewPCG(seed, h.Sum64()))
+		for !m.over() && !t.Failed() {
+			m.deal(t, shuffled(rng, relayDeck, len(m.relays), longest))
+		}
+	})
+	both.Go(func() {
+		defer done.Store(true)
+		rng := rand.New(rand.NewPCG(seed, h.Sum64()+1))
+		for round := 0; round == 0 || long > 0 && !m.over() && !t.Failed(); round++ {
+			deck := slices.Concat(serverDeck, drawn(rng, networkDeck, 4))
+			if long > 0 {
+				deck = slices.Concat(serverDeck, networkDeck, longDeck)
 			}
-		})
-	}
+			m.deal(t, shuffled(rng, deck, len(m.relays), longest))
+		}
+	})
 	both.Wait()
 }

@@ -73,17 +73,18 @@ func open(t testing.TB, dialect outbox.Dialect, raw, addr string) *sql.DB {
 	if addr != "" {
 		u.Host = addr
 	}
-	driver, dsn := "pgx", u.String()
-	if dialect != outbox.Postgres {
-		c := mysql.NewConfig()
-		c.User, c.Net, c.Addr, c.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
-		c.Passwd, _ = u.User.Password()
-		c.Logger = &mysql.NopLogger{}
-		driver, dsn = "mysql", c.FormatDSN()
+	if dialect == outbox.Postgres {
+		db, err := sql.Open("pgx", u.String())
+		require.NoError(t, err)
+		return db
 	}
-	db, err := sql.Open(driver, dsn)
+	c := mysql.NewConfig()
+	c.User, c.Net, c.Addr, c.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	c.Passwd, _ = u.User.Password()
+	c.Logger = &mysql.NopLogger{} // cut connections are the test's own doing
+	connector, err := mysql.NewConnector(c)
 	require.NoError(t, err)
-	return db
+	return sql.OpenDB(connector)
 }
 
 // sql puts parameters into the dialect's form; statements are written with "?".

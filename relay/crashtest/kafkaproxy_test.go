@@ -11,26 +11,29 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // kafkaFrames makes a proxy one of Kafka: a client goes where the broker's metadata send it, so that
-// must be the proxy. It serves clusters of one broker.
+// must be the proxy. It serves clusters of one broker. Records for topics that the proxy refuses do not
+// reach the broker; the client is told that replicas are missing.
 func kafkaFrames(p *proxy) framing {
-	k := &kafkaLink{addr: p.addr}
+	k := &kafkaLink{proxy: p}
 	return framing{request: k.request, reply: k.reply}
 }
 
 // kafkaLink knows which requests of a connection wait for their reply; replies come in their order.
 type kafkaLink struct {
-	addr string
-	mu   sync.Mutex
-	sent []kafkaRequest
+	proxy *proxy
+	mu    sync.Mutex
+	sent  []kafkaRequest
 }
 
 type kafkaRequest struct {
 	key, version int16
 	correlation  int32
+	refused      []kmsg.ProduceRequestTopic
 }
 
 // maxFrame is more than a test sends.
@@ -53,14 +56,57 @@ func frame(from io.Reader) ([]byte, error) {
 
 func (k *kafkaLink) request(from io.Reader) ([]byte, error) {
 	buf, err := frame(from)
-	if err != nil || len(buf) < 12 {
+	if err != nil || len(buf) < 14 {
 		return nil, err
 	}
 	b := binary.BigEndian
+	r := kafkaRequest{key: int16(b.Uint16(buf[4:])), version: int16(b.Uint16(buf[6:])), correlation: int32(b.Uint32(buf[8:]))}
+	if kmsg.Key(r.key) == kmsg.Produce {
+		if buf, err = k.refuse(&r, buf); err != nil {
+			return nil, err
+		}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.sent = append(k.sent, kafkaRequest{int16(b.Uint16(buf[4:])), int16(b.Uint16(buf[6:])), int32(b.Uint32(buf[8:]))})
+	k.sent = append(k.sent, r)
 	return buf, nil
+}
+
+// refuse takes the refused topics out of a produce request.
+func (k *kafkaLink) refuse(r *kafkaRequest, buf []byte) ([]byte, error) {
+	req := kmsg.NewPtrProduceRequest()
+	req.SetVersion(r.version)
+	head := 14 // size, key, version, correlation id, length of the client id
+	if n := int16(binary.BigEndian.Uint16(buf[12:])); n > 0 {
+		head += int(n)
+	}
+	if req.IsFlexible() {
+		head++ // no tags
+	}
+	if err := req.ReadFrom(buf[head:]); err != nil {
+		return nil, fmt.Errorf("read a produce request: %w", err)
+	}
+	var taken []kmsg.ProduceRequestTopic
+	for _, t := range req.Topics {
+		_, byName := k.proxy.refused.Load(t.Topic)
+		_, byID := k.proxy.refused.Load(t.TopicID)
+		if byName || byID {
+			r.refused = append(r.refused, t)
+		} else {
+			taken = append(taken, t)
+		}
+	}
+	if len(r.refused) == 0 {
+		return buf, nil
+	}
+	req.Topics = taken
+	return sized(req.AppendTo(append([]byte(nil), buf[:head]...))), nil
+}
+
+// sized writes a frame's size in front.
+func sized(frame []byte) []byte {
+	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
+	return frame
 }
 
 func (k *kafkaLink) reply(from io.Reader) ([]byte, error) {
@@ -75,13 +121,13 @@ func (k *kafkaLink) reply(from io.Reader) ([]byte, error) {
 	}
 	r := k.sent[0]
 	k.sent = k.sent[1:]
-	return k.redirect(r, buf)
+	return k.change(r, buf)
 }
 
-// redirect puts the proxy's address where a reply names the broker's.
-func (k *kafkaLink) redirect(r kafkaRequest, buf []byte) ([]byte, error) {
+// change puts the proxy's address where a reply names the broker's, and answers for refused topics.
+func (k *kafkaLink) change(r kafkaRequest, buf []byte) ([]byte, error) {
 	switch kmsg.Key(r.key) {
-	case kmsg.Metadata, kmsg.FindCoordinator, kmsg.DescribeCluster:
+	case kmsg.Metadata, kmsg.FindCoordinator, kmsg.DescribeCluster, kmsg.Produce:
 	default:
 		return buf, nil
 	}
@@ -94,7 +140,7 @@ func (k *kafkaLink) redirect(r kafkaRequest, buf []byte) ([]byte, error) {
 	if err := resp.ReadFrom(buf[head:]); err != nil {
 		return nil, fmt.Errorf("read %s: %w", kmsg.NameForKey(r.key), err)
 	}
-	host, digits, _ := net.SplitHostPort(k.addr)
+	host, digits, _ := net.SplitHostPort(k.proxy.addr)
 	n, _ := strconv.Atoi(digits)
 	port := int32(n)
 	switch m := resp.(type) {
@@ -111,8 +157,21 @@ func (k *kafkaLink) redirect(r kafkaRequest, buf []byte) ([]byte, error) {
 		for i := range m.Brokers {
 			m.Brokers[i].Host, m.Brokers[i].Port = host, port
 		}
+	case *kmsg.ProduceResponse:
+		for _, t := range r.refused {
+			m.Topics = append(m.Topics, missingReplicas(t))
+		}
 	}
-	out := resp.AppendTo(append([]byte(nil), buf[:head]...))
-	binary.BigEndian.PutUint32(out, uint32(len(out)-4))
-	return out, nil
+	return sized(resp.AppendTo(append([]byte(nil), buf[:head]...))), nil
+}
+
+func missingReplicas(t kmsg.ProduceRequestTopic) kmsg.ProduceResponseTopic {
+	out := kmsg.NewProduceResponseTopic()
+	out.Topic, out.TopicID = t.Topic, t.TopicID
+	for _, p := range t.Partitions {
+		failed := kmsg.NewProduceResponseTopicPartition()
+		failed.Partition, failed.ErrorCode = p.Partition, kerr.NotEnoughReplicas.Code
+		out.Partitions = append(out.Partitions, failed)
+	}
+	return out
 }

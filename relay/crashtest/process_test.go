@@ -46,6 +46,7 @@ func newProcess(t testing.TB, name string, db, kafka *proxy, env ...string) *pro
 	}
 	file := strings.NewReplacer("/", "_", " ", "_").Replace(t.Name()) + "." + name + ".log"
 	p := &process{name: name, db: db, kafka: kafka, log: filepath.Join(dir, file)}
+	_ = os.Remove(p.log) // of an earlier run
 	p.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GORACE=exitcode=66",
 		"POSTRIDER_RELAY_NAME=" + name, "POSTRIDER_HTTP_LISTEN=127.0.0.1:0",
@@ -104,8 +105,14 @@ func (p *process) kill() {
 // term asks for an orderly end and returns the exit code and how long it took.
 func (p *process) term(t testing.TB, limit time.Duration) (code int, took time.Duration) {
 	t.Helper()
-	began := time.Now()
 	p.signal(syscall.SIGTERM)
+	return p.ended(t, limit)
+}
+
+// ended waits for the end.
+func (p *process) ended(t testing.TB, limit time.Duration) (code int, took time.Duration) {
+	t.Helper()
+	began := time.Now()
 	select {
 	case <-p.done:
 	case <-time.After(limit):

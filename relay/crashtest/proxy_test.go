@@ -25,6 +25,8 @@ type proxy struct {
 	refuses           atomic.Bool  // new connections are closed at once
 	delay             atomic.Int64 // nanoseconds added to each chunk, in both directions
 
+	refused sync.Map // names and ids of topics that take no records (Kafka)
+
 	// stopAfter, when set, is text of a request behind which that connection gets no replies any more.
 	stopAfter atomic.Pointer[[]byte]
 	// cutReply and cutRequest end the connection on which the next reply or request comes, and throw

@@ -49,7 +49,7 @@ func (k *topics) create(t testing.TB, partitions int32, name string) {
 }
 
 // read returns every record of every topic that a read_committed reader sees, from offset 0.
-func (k *topics) read(t testing.TB) []Record {
+func (k *topics) read(t testing.TB) (records []Record) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -75,7 +75,6 @@ func (k *topics) read(t testing.TB) []Record {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond))
 	require.NoError(t, err)
 	defer client.Close()
-	var records []Record
 	for left > 0 {
 		fetches := client.PollFetches(ctx)
 		require.NoError(t, fetches.Err0())
@@ -127,4 +126,29 @@ func (k *topics) holds(t testing.TB, want int) {
 	n := 0
 	eventually(t, 30*time.Second, func() bool { n = k.size(t); return n == want },
 		func() string { return fmt.Sprintf("the topics hold %d records, want %d", n, want) })
+}
+
+// id is the topic's own, by which newer produce requests name it.
+func (k *topics) id(t testing.TB, name string) [16]byte {
+	t.Helper()
+	details, err := k.admin.ListTopics(t.Context(), name)
+	require.NoError(t, err)
+	require.NoError(t, details.Error())
+	return details[name].ID
+}
+
+// refuse makes a topic refuse what the relays send it, as its leader would without enough replicas,
+// until take.
+func (w *world) refuse(t testing.TB, topic string) {
+	id := w.topics.id(t, topic)
+	for _, r := range w.relays {
+		r.kafka.refused.Store(topic, true)
+		r.kafka.refused.Store(id, true)
+	}
+}
+
+func (w *world) take() {
+	for _, r := range w.relays {
+		r.kafka.refused.Clear()
+	}
 }
