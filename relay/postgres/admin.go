@@ -241,7 +241,11 @@ func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, s
 	}
 	set := fmt.Sprintf("%s = %s, %s = 0, %s = %s", quote(l.cols.Status), l.failed, quote(l.cols.RetryCount),
 		quote(l.cols.NextRetryAt), l.clock(l.cols.NextRetryAt))
-	eligible := l.tried(fmt.Sprintf("(%s OR %s = %s)", l.isFailed(), l.status(), l.dead))
+	dead := fmt.Sprintf("%s = %s", l.status(), l.dead)
+	if len(f.EventIDs) == 0 {
+		dead += " AND NOT " + l.discarded()
+	}
+	eligible := l.tried(fmt.Sprintf("(%s OR %s)", l.isFailed(), dead))
 	return s.change(ctx, f, eligible, "UPDATE "+l.table+" t SET "+set+l.touched(), dryRun)
 }
 

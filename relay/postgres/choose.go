@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -19,12 +21,14 @@ type choice struct {
 	picks []record
 	used  int64          // bytes of picks
 	taken map[int64]bool // ids of picks that more than one read may have seen
+	bound int64          // from here on what the second round found may have overtaken a gap
 
 	done, appeared, keep spans // ready ids: looked at, found, found and still to be returned
 	readyDone            bool  // all that was ready was looked at, and is taken or not ready any more
 	passed, later        []record
 	replayed             int64 // reopened keys are read below this id
 	replayDone           bool
+	replayless           bool // there is no replay: what is new below the cursor comes by index
 	cursor               int64
 	fresh                spans // missing ids that the cursor passed
 	holders              []string
@@ -42,11 +46,24 @@ func (e *engine) choose(t *tracker, f relay.Fetch, busy []int64, first round, go
 	defer e.mu.Unlock()
 	c := &choice{
 		limit: f.Limit, bytes: f.MaxBytes, busy: busy, heads: e.gate.heads, track: t, now: got.now,
-		taken: map[int64]bool{}, cursor: t.cursor, window: e.window, replayDone: first.replay == nil,
+		taken: map[int64]bool{}, bound: math.MaxInt64, cursor: t.cursor, window: e.window, replayDone: first.replay == nil,
 		more: first.forward == nil && !f.HeadsOnly,
 	}
+	if more.locks != nil && second.locks {
+		c.bound = t.unsettledFrom(more.locks, lookedAt(second, more))
+	}
 	forward, ready := c.split(first, got, second, more)
-	c.readyDone = f.HeadsOnly || len(t.ready.minus(c.done)) == 0
+	unseen := t.ready.minus(c.done)
+	c.readyDone = f.HeadsOnly || len(unseen) == 0
+	if !c.readyDone {
+		// What is above an id that was not looked at may belong after it.
+		n, _ := slices.BinarySearchFunc(ready, unseen[0].lo, func(r record, id int64) int { return cmp.Compare(r.id, id) })
+		ready, c.done = ready[:n], c.done.upTo(unseen[0].lo)
+	}
+	if b := first.below; b != nil {
+		c.replayless = true
+		c.readyDone = c.readyDone && len(got.below) < b.limit
+	}
 	held := c.takeReady(ready)
 	due := c.dueCandidates(got.due, f.HeadsOnly)
 	if !e.big {
@@ -62,7 +79,6 @@ func (e *engine) choose(t *tracker, f relay.Fetch, busy []int64, first round, go
 	due = c.takeShare(due, f.Limit, f.MaxBytes)
 	c.tooManyDue = got.dueFull && !first.due.exact
 	c.more = c.more || !c.readyDone || !c.replayDone || len(due) > 0 || got.dueFull && len(c.picks) > 0 || c.tooManyDue
-	slices.SortFunc(c.picks, byID)
 	return c
 }
 
@@ -73,6 +89,7 @@ func (c *choice) split(first round, got answers, second round, more answers) (fo
 	ready = got.lookup
 	forward = got.forward
 	for _, r := range more.lookup {
+		r.late = true
 		if r.id > c.track.cursor {
 			forward = append(forward, r)
 		} else {
@@ -90,7 +107,7 @@ func (c *choice) split(first round, got answers, second round, more answers) (fo
 		return forward, ready
 	}
 	if unseen := missing(c.track.cursor, idsOf(got.forward)).minus(c.done); len(unseen) > 0 {
-		n, _ := slices.BinarySearchFunc(forward, unseen[0].lo, func(r record, id int64) int { return int(r.id - id) })
+		n, _ := slices.BinarySearchFunc(forward, unseen[0].lo, func(r record, id int64) int { return cmp.Compare(r.id, id) })
 		forward, c.more = forward[:n], true
 	}
 	return forward, ready
@@ -101,7 +118,7 @@ func (c *choice) admit(r record) bool {
 	switch {
 	case c.taken[r.id]:
 		return true
-	case r.kind == kindOver || len(c.picks) >= c.limit:
+	case r.kind == kindOver || r.late && r.id >= c.bound || len(c.picks) >= c.limit:
 		return false
 	case len(c.picks) > 0 && c.used+r.size > c.bytes:
 		c.big = c.big || r.size > c.bytes
@@ -129,7 +146,7 @@ func (c *choice) isBusy(id int64) bool {
 
 // replaying gives the id from which a reopened key is read by the replay.
 func (c *choice) replaying(r record) (from int64, yes bool) {
-	if r.key == nil {
+	if r.key == nil || c.replayless {
 		return 0, false
 	}
 	from, yes = c.track.replay[*r.key]
@@ -151,15 +168,15 @@ func (c *choice) common(r record) (candidate bool) {
 	return true
 }
 
-// takeReady takes what has appeared below the cursor. Rows of keys that are being replayed are held:
-// whether the replay still comes to them is known after it.
+// takeReady takes what has appeared below the cursor. Rows that the replay of their key has yet to come to
+// are held: whether it has passed them by in this very answer is known after it.
 func (c *choice) takeReady(ready []record) (held []record) {
 	c.appeared = ofIDs(idsOf(ready))
 	for i, r := range ready {
 		if !c.common(r) {
 			continue
 		}
-		if _, yes := c.replaying(r); yes {
+		if from, yes := c.replaying(r); yes && r.id >= from {
 			held = append(held, r)
 			continue
 		}
@@ -179,10 +196,7 @@ func (c *choice) keepReady(rs []record) {
 // takeHeld takes rows that appeared where the replay of their key has already been.
 func (c *choice) takeHeld(held []record) {
 	for i, r := range held {
-		from, _ := c.replaying(r)
-		switch {
-		case r.id >= max(from, c.replayed):
-		case !c.readyDone || !c.admit(r):
+		if r.id < c.replayed && !c.admit(r) {
 			c.keepReady(held[i:])
 			return
 		}
@@ -253,7 +267,7 @@ func (c *choice) takeForward(forward []record, ask *forwardAsk, end bool) {
 		}
 		c.cursor = r.id
 	}
-	n, _ := slices.BinarySearchFunc(forward, c.cursor, func(r record, id int64) int { return int(r.id - id) })
+	n, _ := slices.BinarySearchFunc(forward, c.cursor, func(r record, id int64) int { return cmp.Compare(r.id, id) })
 	if c.cursor > ask.after {
 		c.fresh = missing(ask.after, idsOf(forward[:n+1]))
 	}
@@ -275,6 +289,7 @@ func (c *choice) claimed(got []record) {
 		}
 	}
 	c.keep = c.keep.union(ofIDs(left))
-	c.more = c.more && len(got) > 0 || len(left) > 0 && len(got) > 0
+	c.more = len(got) > 0 && (c.more || len(left) > 0)
+	c.big = c.big || len(left) > 0 // it may have been too large for what was left
 	c.picks = got
 }

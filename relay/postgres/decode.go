@@ -31,6 +31,7 @@ const (
 	atHeaders
 	atPayload
 	atToken
+	atSize
 )
 
 // kindMarker is the last row of a replay.
@@ -40,6 +41,7 @@ const kindMarker = 9
 // reflection: this is the hot path.
 type decoder struct {
 	claimed bool  // the rows were just claimed
+	scans   bool  // rows are claimed later: they come without content, with the size that was estimated
 	budget  int64 // bytes of content that are kept; what comes beyond counts as over the limits
 	types   *pgtype.Map
 }
@@ -106,7 +108,9 @@ func (d *decoder) event(r *record, raw [][]byte, fields []pgconn.FieldDescriptio
 	if raw[atHeaders] != nil {
 		e.Headers, e.Malformed = decodeHeaders(raw[atHeaders])
 	}
-	r.size = e.Size()
+	if r.size = e.Size(); d.scans {
+		r.size = number(raw[atSize], fields[atSize].Format)
+	}
 	return nil
 }
 

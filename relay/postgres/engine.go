@@ -16,12 +16,18 @@ import (
 const (
 	minWindow   = 500    // rows that one read forward looks at, at least
 	maxWindow   = 20_000 // and at most, when they hold little that is due
-	replayRows  = 10_000 // rows that one read for reopened keys looks at
-	maxLookup   = 5_000  // ranges of ids looked at by one statement
-	duePage     = 1_000  // due rows read before the database filters them
 	filterKeys  = 1_000  // closed keys that are named in a statement
 	exactDueFor = 30 * time.Second
 )
+
+// bounds are those that tests make small.
+type bounds struct {
+	lookup int // ranges of ids looked at by one statement
+	replay int // rows that one read for reopened keys looks at
+	due    int // due rows read before the database filters them
+}
+
+var usualBounds = bounds{lookup: 5_000, replay: 10_000, due: 1_000}
 
 // rows is what the engine needs of the database: two rounds of reads and the claim. The second round of a
 // Fetch only ever has locks and lookup.
@@ -37,6 +43,9 @@ type rows interface {
 //   - Within one round the forward read comes first and the look at gaps after it, in a newer
 //     snapshot. An event that the forward read saw was committed after the earlier events of its key,
 //     so those are visible in the newer snapshot.
+//   - The second look at gaps sees commits that the first look at the locks did not know of. An event
+//     found by it is returned only if no lower gap, one that it did not look at, may have been filled by
+//     then: the locks are asked again after it.
 //   - Nothing of the forward read is returned before everything that is ready below the cursor is.
 //   - Rows of a reopened key come from the replay first; while that is not through, the forward read
 //     passes the key's rows over, and the replay comes to them later.
@@ -45,6 +54,7 @@ type engine struct {
 	claims  bool // claim: rows
 	gapless bool // gaps cannot be known: rows below the cursor are found by index instead
 	delays  bool // NEW rows with a future time are tracked here, not found by the index of due rows
+	bounds  bounds
 
 	mu      sync.Mutex // guards tracker and what follows
 	tracker *tracker
@@ -149,21 +159,23 @@ func (e *engine) plan(f relay.Fetch, busy []int64, now time.Time) (*tracker, rou
 	if f.HeadsOnly {
 		ask.headsOnly = true
 		if e.delays {
-			ask.lookup = firstSpans(t.ready.both(ofIDs(slices.Collect(maps.Values(e.gate.heads)))))
+			ask.lookup = e.firstSpans(t.ready.both(ofIDs(slices.Collect(maps.Values(e.gate.heads)))))
 		}
 		return t, ask
 	}
-	if len(t.replay) > 0 {
-		ask.replay = &replayAsk{from: t.replayFrom(), to: t.cursor, keys: t.replayKeys(), window: replayRows}
+	// The look below the cursor brings the rows of reopened keys too.
+	below := e.gapless || e.early != nil
+	if len(t.replay) > 0 && !below {
+		ask.replay = &replayAsk{from: t.replayFrom(), to: t.cursor, keys: t.replayKeys(), window: e.bounds.replay}
 	}
-	ask.lookup = firstSpans(t.ready)
+	ask.lookup = e.firstSpans(t.ready)
 	if !e.skipForward {
 		e.window = min(max(e.window, f.Limit, minWindow), max(maxWindow, f.Limit))
 		ask.forward = &forwardAsk{after: t.cursor, window: e.window, blocked: e.gate.keys}
-		ask.locks = len(t.gaps) > 0 || e.early != nil
 	}
-	if e.gapless || e.early != nil {
-		ask.below = &belowAsk{upTo: t.cursor, busy: busy, blocked: allKeys(f.Blocked)}
+	ask.locks = len(t.gaps) > 0 || e.early != nil
+	if below {
+		ask.below = &belowAsk{upTo: t.cursor, limit: min(f.Limit, e.bounds.lookup), busy: busy, blocked: allKeys(f.Blocked)}
 	}
 	return t, ask
 }
@@ -171,7 +183,7 @@ func (e *engine) plan(f relay.Fetch, busy []int64, now time.Time) (*tracker, rou
 // askDue asks for a page of due rows; once a page was full of rows that may not come, the database is
 // told which ones may.
 func (e *engine) askDue(busy []int64, now time.Time) *dueAsk {
-	ask := &dueAsk{page: duePage, exact: now.Before(e.exactDue)}
+	ask := &dueAsk{page: e.bounds.due, exact: now.Before(e.exactDue)}
 	if ask.exact {
 		ask.blocked, ask.busy = allKeys(e.gate.list), busy
 		for _, head := range e.gate.heads {
@@ -189,7 +201,7 @@ func allKeys(list []relay.Blocked) []string {
 	return keys
 }
 
-func firstSpans(s spans) spans { return slices.Clone(s[:min(len(s), maxLookup)]) }
+func (e *engine) firstSpans(s spans) spans { return slices.Clone(s[:min(len(s), e.bounds.lookup)]) }
 
 // suspects says what the second round must look at: gaps whose holders have changed, and ids that were
 // missing in the forward read, after it is known who may still fill them.
@@ -217,7 +229,8 @@ func (e *engine) suspects(t *tracker, first round, got answers) round {
 		second.locksFirst = len(fresh) > 0 && got.locks == nil
 		look = look.union(fresh)
 	}
-	second.lookup = firstSpans(look)
+	second.lookup = e.firstSpans(look)
+	second.locks = len(t.gaps)+len(t.waiting) > 0
 	return second
 }
 
@@ -255,6 +268,7 @@ func (e *engine) commit(t *tracker, c *choice) relay.Fetched {
 	t.replayedTo(c.replayed)
 	t.cursor = c.cursor
 	t.addGaps(c.holders, c.fresh)
+	slices.SortFunc(c.picks, byID)
 	got := relay.Fetched{More: c.more, Events: make([]relay.Event, 0, len(c.picks))}
 	for i := range c.picks {
 		r := &c.picks[i]

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -159,7 +160,19 @@ func (sh shape) harness(server string) relaytest.Harness {
 type testTable struct {
 	shape shape
 	space *space
-	wrap  func(*Store) relaytest.Store
+
+	mu   sync.Mutex
+	side *pgx.Conn // for Row and Edit
+}
+
+// aside runs f on a connection beside the store's.
+func (tt *testTable) aside(f func(conn *pgx.Conn)) {
+	tt.mu.Lock()
+	defer tt.mu.Unlock()
+	if tt.side == nil {
+		tt.side = tt.space.conn()
+	}
+	f(tt.side)
 }
 
 func (tt *testTable) Open(ctx context.Context, o relay.StoreOptions) (relaytest.Store, error) {
@@ -311,9 +324,10 @@ func (tt *testTable) Row(t *testing.T, eventID string) (relaytest.Row, bool) {
 		partition      *int32
 		offset         *int64
 	)
-	conn := tt.space.conn()
-	defer func() { _ = conn.Close(context.Background()) }()
-	err := conn.QueryRow(t.Context(), query, eventID).Scan(&id, &status, &r.RetryCount, &due, &lastEr, &r.Payload, &sent, &topic, &partition, &offset)
+	var err error
+	tt.aside(func(conn *pgx.Conn) {
+		err = conn.QueryRow(t.Context(), query, eventID).Scan(&id, &status, &r.RetryCount, &due, &lastEr, &r.Payload, &sent, &topic, &partition, &offset)
+	})
 	if err == pgx.ErrNoRows {
 		return r, false
 	}
@@ -340,10 +354,14 @@ func (tt *testTable) Row(t *testing.T, eventID string) (relaytest.Row, bool) {
 func (tt *testTable) Edit(t *testing.T, eventID string, e relaytest.Edit) {
 	sh := tt.shape
 	c := sh.table.Columns
-	conn := tt.space.conn()
-	defer func() { _ = conn.Close(context.Background()) }()
+	change := func(sql string) {
+		tt.aside(func(conn *pgx.Conn) {
+			_, err := conn.Exec(t.Context(), sql, eventID)
+			require.NoError(t, err, sql)
+		})
+	}
 	if e.Delete {
-		exec(t, conn, fmt.Sprintf("DELETE FROM %s WHERE %s = $1", sh.table.Name, quote(c.EventID)), eventID)
+		change(fmt.Sprintf("DELETE FROM %s WHERE %s = $1", sh.table.Name, quote(c.EventID)))
 		return
 	}
 	var set []string
@@ -373,5 +391,5 @@ func (tt *testTable) Edit(t *testing.T, eventID string, e relaytest.Edit) {
 	if e.LastError != nil {
 		add(c.LastError, lit(*e.LastError))
 	}
-	exec(t, conn, fmt.Sprintf("UPDATE %s SET %s WHERE %s = $1", sh.table.Name, strings.Join(set, ", "), quote(c.EventID)), eventID)
+	change(fmt.Sprintf("UPDATE %s SET %s WHERE %s = $1", sh.table.Name, strings.Join(set, ", "), quote(c.EventID)))
 }

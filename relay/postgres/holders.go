@@ -119,3 +119,9 @@ func (g *gapGroup) check(v *lockView) (changed bool) {
 	g.holders = left
 	return changed
 }
+
+// changed is check without consequences.
+func (g *gapGroup) changed(v *lockView) bool {
+	again := gapGroup{holders: g.holders}
+	return again.check(v)
+}

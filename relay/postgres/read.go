@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/postrider/postrider/relay"
 )
 
 // reader asks the database what the engine wants to know.
@@ -72,6 +74,9 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 	if p := q.replay; p != nil {
 		stmts = append(stmts, stmt{sql: r.sql.replay, args: []any{p.from, p.to, q.limit, weighed, p.window, p.keys}, read: func(rows pgx.Rows) (err error) {
 			a.replay, a.replayed, err = r.decoder(q).records(rows)
+			if n := len(a.replay); n > q.limit {
+				a.replayed = a.replay[n-1].id // the limit ended it, not the window: busy rows fill it too
+			}
 			return err
 		}})
 	}
@@ -90,7 +95,7 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 		stmts = append(stmts, r.askLookup(q, weighed, &a))
 	}
 	if b := q.below; b != nil {
-		stmts = append(stmts, stmt{sql: r.sql.below, args: []any{b.upTo, b.busy, b.blocked, q.limit}, read: func(rows pgx.Rows) (err error) {
+		stmts = append(stmts, stmt{sql: r.sql.below, args: []any{b.upTo, b.busy, b.blocked, b.limit}, read: func(rows pgx.Rows) (err error) {
 			a.below, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
 		}})
@@ -111,7 +116,7 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 }
 
 func (r *reader) decoder(q round) *decoder {
-	return &decoder{budget: q.bytes, types: r.types}
+	return &decoder{scans: r.layout.claim == relay.ClaimRows, budget: q.bytes, types: r.types}
 }
 
 // weigh learns from how many rows had to be dropped or could have come.

@@ -24,12 +24,13 @@ type record struct {
 	key   *string
 	wait  time.Duration // kindLater: until it is due
 	size  int64
+	late  bool        // found by the second round
 	event relay.Event // kindDue, and only where the statement was asked for content
 }
 
 // round is the questions that go to the server in one go, answered in the order of the fields, each in a
 // snapshot of its own that is not older than the one before. A Fetch asks one or two rounds; the second
-// has locksFirst and lookup only.
+// has locksFirst, lookup and locks only.
 type round struct {
 	limit int
 	bytes int64
@@ -74,6 +75,7 @@ type forwardAsk struct {
 // belowAsk asks for the ids of NEW rows up to the cursor, where gaps cannot be known (see strategy).
 type belowAsk struct {
 	upTo    int64
+	limit   int
 	busy    []int64
 	blocked []string
 }

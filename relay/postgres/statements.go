@@ -24,7 +24,7 @@ type statements struct {
 // recordColumns name the columns of every read, in order.
 var recordColumns = []string{
 	"id", "kind", "st", "wait", "key", "event_id", "aggregate_type", "aggregate_id", "event_type", "topic",
-	"attempts", "created", "headers", "payload", "token",
+	"attempts", "created", "headers", "payload", "token", "size",
 }
 
 func newStatements(l *layout) *statements {
@@ -128,7 +128,7 @@ func (l *layout) content(take string) string {
 	if c, _ := l.catalog.column(l.cols.Payload); c.kind == "bytea" {
 		payload = "r.payload"
 	}
-	return strings.Join(append(out, fmt.Sprintf("CASE WHEN %s THEN %s END AS payload", take, payload), "r.token"), ", ")
+	return strings.Join(append(out, fmt.Sprintf("CASE WHEN %s THEN %s END AS payload", take, payload), "r.token", "r.size"), ", ")
 }
 
 // replay reads the NEW rows of some keys in a window of ids. Its last row, of kind 9, names the last id that
@@ -147,7 +147,7 @@ func (l *layout) replay(id string) string {
 		token = "NULL::timestamp"
 	}
 	return fmt.Sprintf(`WITH w AS MATERIALIZED %s SELECT * FROM (%s) q UNION ALL SELECT w.hi, 9, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-		NULL::timestamptz, NULL, %s, %s FROM w`, window, read, payload, token)
+		NULL::timestamptz, NULL, %s, %s, 0 FROM w`, window, read, payload, token)
 }
 
 // dueQueries find rows by next_retry_at. On the product's own table one partial index holds them all,
@@ -189,8 +189,8 @@ func (l *layout) lockQuery() string {
 		l.catalog.database, relation)
 }
 
-// claimQuery takes rows that are still due and that nobody else has locked. What it takes is bounded by
-// what the rows really weigh.
+// claimQuery takes rows that are still due and that nobody else has locked, the first of the list first.
+// What it takes is bounded by what the rows really weigh.
 func (l *layout) claimQuery(id string) string {
 	set := []string{quote(l.cols.Status) + " = " + l.sending}
 	if l.cols.UpdatedAt != "" {
@@ -204,10 +204,11 @@ func (l *layout) claimQuery(id string) string {
 	}
 	headers := l.text(l.cols.Headers)
 	return fmt.Sprintf(`UPDATE %s t SET %s FROM (SELECT p.id, p.st FROM (SELECT c.*, count(*) OVER w AS nth, sum(c.size) OVER w AS run
-		FROM (SELECT %s AS id, CASE WHEN %s = %s THEN 2 ELSE 0 END AS st, %s AS size FROM %s t
-			WHERE %s = ANY ($1::int8[]) AND (%s AND %s OR %s) FOR UPDATE SKIP LOCKED) c
-		WINDOW w AS (ORDER BY c.id ROWS UNBOUNDED PRECEDING)) p WHERE p.nth <= $2::int8 AND (p.nth = 1 OR p.run <= $3::int8)) pick
-		WHERE %s = pick.id RETURNING %s::int8, 1, pick.st, 0::int8, %s, %s, %s, %s, %s, %s, %s::int4, %s, %s, %s, %s`,
+		FROM (SELECT %s AS id, a.n, CASE WHEN %s = %s THEN 2 ELSE 0 END AS st, %s AS size
+			FROM unnest($1::int8[]) WITH ORDINALITY a(id, n) JOIN %s t ON %s = a.id
+			WHERE %s AND %s OR %s FOR UPDATE OF t SKIP LOCKED) c
+		WINDOW w AS (ORDER BY c.n ROWS UNBOUNDED PRECEDING)) p WHERE p.nth <= $2::int8 AND (p.nth = 1 OR p.run <= $3::int8)) pick
+		WHERE %s = pick.id RETURNING %s::int8, 1, pick.st, 0::int8, %s, %s, %s, %s, %s, %s, %s::int4, %s, %s, %s, %s, 0`,
 		l.table, strings.Join(set, ", "),
 		id, l.status(), l.sending, l.size(true), l.table, id, l.open(), l.itsTime(), l.abandoned(),
 		id, id, l.key(), l.eventID(), l.text(l.cols.AggregateType), l.text(l.cols.AggregateID), l.text(l.cols.EventType),

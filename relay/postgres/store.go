@@ -95,7 +95,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	s.reader = newReader(s.db, l, own, &s.clock)
 	s.engine = &engine{
 		rows: s.reader, claims: o.Claim == relay.ClaimRows, gapless: l.gapless,
-		delays: !l.own, tracker: newTracker(0),
+		delays: !l.own, bounds: usualBounds, tracker: newTracker(0),
 	}
 	s.keeper = newKeeper(s)
 	return s, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -11,8 +12,8 @@ import (
 // Bounds of what the tracker remembers. Beyond them it remembers less exactly and looks at more rows
 // than it must; it never forgets.
 const (
-	maxGapSpans = 200_000 // ranges of missing ids, 16 bytes each
-	maxDelayed  = 100_000 // NEW rows with a time in the future; the rest is found by the sweep
+	usualGaps  = 200_000 // ranges of missing ids, 16 bytes each
+	maxDelayed = 100_000 // NEW rows with a time in the future; the rest is found by the sweep
 )
 
 // tracker knows where every row up to the cursor is that may still have to be returned. A row up to the
@@ -29,6 +30,7 @@ const (
 type tracker struct {
 	cursor  int64
 	gaps    []gapGroup
+	maxGaps int // ranges in gaps
 	ready   spans
 	waiting []gapGroup // groups some of whose ids are in ready: back to gaps when they are still missing
 	out     map[int64]taken
@@ -48,7 +50,7 @@ type taken struct {
 
 func newTracker(cursor int64) *tracker {
 	return &tracker{
-		cursor: cursor, out: map[int64]taken{}, passed: map[string]int64{}, replay: map[string]int64{},
+		cursor: cursor, maxGaps: usualGaps, out: map[int64]taken{}, passed: map[string]int64{}, replay: map[string]int64{},
 		settled: map[int64]struct{}{},
 	}
 }
@@ -143,6 +145,20 @@ func (t *tracker) suspect(v *lockView) spans {
 	return found
 }
 
+// unsettledFrom is the lowest gap that may have been filled by now, by the locks, without having been among
+// the ids that were looked at last.
+func (t *tracker) unsettledFrom(v *lockView, looked spans) int64 {
+	from := int64(math.MaxInt64)
+	for _, groups := range [][]gapGroup{t.gaps, t.waiting} {
+		for i := range groups {
+			if left := groups[i].ids.minus(looked); len(left) > 0 && groups[i].changed(v) {
+				from = min(from, left[0].lo)
+			}
+		}
+	}
+	return from
+}
+
 // looked notes that the ready ids in done were looked at, later than the locks: those in appeared are
 // rows now, and of these keep has still to be returned. Ids that have not appeared go back to their
 // group, or are forgotten when nobody is left who could fill them.
@@ -182,7 +198,7 @@ func (t *tracker) boundGaps() {
 	for i := range t.gaps {
 		n += len(t.gaps[i].ids)
 	}
-	if n <= maxGapSpans {
+	if n <= t.maxGaps {
 		return
 	}
 	slices.SortFunc(t.gaps, func(a, b gapGroup) int { return cmp.Compare(len(b.ids), len(a.ids)) })

@@ -188,4 +188,11 @@ func adminDiscard(b *bed) {
 	done, _, err = c.Discard(b.ctx, relay.Filter{EventIDs: []string{"e00002"}}, "again", false)
 	require.NoError(b, err)
 	require.Zero(b, done, "a discarded row is not discarded again")
+	done, _, err = c.Retry(b.ctx, relay.Filter{States: []relay.State{relay.StateDead}, Key: "b"}, false)
+	require.NoError(b, err)
+	require.Zero(b, done, "a discarded row does not come back with others")
+	done, _, err = c.Retry(b.ctx, relay.Filter{EventIDs: []string{"e00002"}}, false)
+	require.NoError(b, err)
+	require.EqualValues(b, 1, done, "a discarded row comes back when it is named")
+	require.Equal(b, b.failedState(), b.row("e00002").State)
 }

@@ -65,7 +65,7 @@ func claimYoung(b *bed) {
 	for range 5 {
 		require.Empty(b, two.fetch(), "10 s old, 30 s allowed")
 	}
-	one.sent("e1")
+	require.Equal(b, relay.StateSending, b.row("e1").State)
 }
 
 func claimLate(b *bed) {

@@ -65,6 +65,7 @@ func historyRandom(b *bed) {
 	c := b.open()
 	first := map[string]string{} // key -> the last event that came for the first time
 	seen := map[string]bool{}
+	sent := 0
 	rnd := rand.New(rand.NewPCG(seed, 99))
 	deadline := time.Now().Add(2 * patience)
 	for {
@@ -75,9 +76,9 @@ func historyRandom(b *bed) {
 				seen[e.ID] = true
 			}
 		}
-		c.actAtRandom(rnd)
+		sent += c.actAtRandom(rnd)
 		mu.Lock()
-		done := !writing && len(seen) == len(committed) && len(c.busy) == 0 && len(c.reopened) == 0
+		done := !writing && sent == len(committed)
 		mu.Unlock()
 		if done {
 			break
@@ -100,8 +101,9 @@ func historyRandom(b *bed) {
 }
 
 // actAtRandom does with the busy rows what a relay may do: send a prefix of each key, fail its head, or
-// hand rows back; a key whose head failed is blocked until the head is sent.
-func (c *client) actAtRandom(rnd *rand.Rand) {
+// hand rows back; a key whose head failed is blocked until the head is sent. It returns how many were
+// sent.
+func (c *client) actAtRandom(rnd *rand.Rand) (sent int) {
 	c.Helper()
 	byKey := map[string][]relay.Event{}
 	for _, e := range sortedByID(values(c.busy)) {
@@ -112,8 +114,12 @@ func (c *client) actAtRandom(rnd *rand.Rand) {
 			continue // still in flight
 		}
 		n := rnd.IntN(len(evs) + 1)
+		if n == 0 && c.headOf(key) != "" {
+			continue // the head is sent or still in flight, never handed back
+		}
 		for _, e := range evs[:n] {
 			c.sent(e.ID)
+			sent++
 			if c.headOf(key) == e.Row {
 				c.reopen(key)
 			}
@@ -135,6 +141,7 @@ func (c *client) actAtRandom(rnd *rand.Rand) {
 			c.handBack(rest...)
 		}
 	}
+	return sent
 }
 
 func (c *client) headOf(key string) relay.RowID {
