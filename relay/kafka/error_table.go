@@ -111,7 +111,7 @@ var placements = map[*kerr.Error]placement{
 	kerr.SaslAuthenticationFailed:           {class: relay.ClassRelay, hint: "check sasl.mechanism, user and password"},
 	kerr.UnsupportedSaslMechanism:           {class: relay.ClassRelay, hint: "set sasl.mechanism to one that the broker's listener offers"},
 	kerr.IllegalSaslState:                   {class: relay.ClassRelay, hint: "the listener expects another login: check security.protocol and sasl.mechanism"},
-	kerr.UnsupportedVersion:                 {class: relay.ClassRelay, hint: "the broker is too old: Kafka 2.1 is the oldest that works"},
+	kerr.UnsupportedVersion:                 {class: relay.ClassRelay, hint: "the broker does not know this version of the protocol: is it Kafka, and which version?"},
 	kerr.InvalidRequiredAcks:                relayTrouble,
 	kerr.InvalidRequest:                     {class: relay.ClassRelay, hint: "the broker does not understand the request: is it Kafka, and which version?"},
 	kerr.InvalidTimestamp:                   {class: relay.ClassRelay, hint: "records carry this host's time: compare its clock with the brokers'"},

@@ -1,15 +1,14 @@
 package kafka
 
 import (
+	"context"
+	"errors"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/postrider/postrider/relay"
 )
 
 // Health is what the sink knows of its cluster without asking it.
@@ -54,13 +53,25 @@ func (s *Sink) Health() Health {
 // trouble remembers how connecting to each broker went last.
 type trouble struct {
 	mu     sync.Mutex
-	failed map[string]error // by address
+	failed map[string]attempt // by address
 }
+
+type attempt struct {
+	err error
+	at  time.Time
+}
+
+// troubleLasts is how long a failed attempt counts: while a broker is wanted, attempts follow each other
+// within seconds, and one that has left the cluster is not asked again.
+const troubleLasts = 30 * time.Second
 
 var _ kgo.HookBrokerConnect = (*trouble)(nil)
 
 // OnBrokerConnect is called by the library after each attempt, login included.
 func (t *trouble) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
+		return // ended from this side
+	}
 	addr := net.JoinHostPort(meta.Host, portText(meta.Port))
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,21 +80,19 @@ func (t *trouble) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ ne
 		return
 	}
 	if t.failed == nil || len(t.failed) > 1000 {
-		t.failed = make(map[string]error)
+		t.failed = make(map[string]attempt)
 	}
-	t.failed[addr] = err
+	t.failed[addr] = attempt{err, time.Now()}
 }
 
 // last returns a broker that could not be connected to at the last attempt, the first by name.
 func (t *trouble) last() (addr string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for a, e := range t.failed {
-		if addr == "" || strings.Compare(a, addr) < 0 {
-			addr, err = a, e
+	for a, failed := range t.failed {
+		if time.Since(failed.at) < troubleLasts && (addr == "" || a < addr) {
+			addr, err = a, failed.err
 		}
 	}
 	return addr, err
 }
-
-var _ error = (*relay.SetupError)(nil)

@@ -123,7 +123,7 @@ func TestSink_WaitingRecordsGoOutWhenTheClusterReturns(t *testing.T) {
 		require.Equal(t, []string{topic}, s.Health().Topics)
 		// Long enough for the pauses between attempts to be at their longest.
 		select {
-		case <-time.After(4 * time.Second):
+		case <-time.After(2500 * time.Millisecond):
 		case <-t.Context().Done():
 		}
 		wire.set(linkUp, "")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider/relay"
@@ -95,7 +96,7 @@ func TestSink_PingNamesWhatIsWrong(t *testing.T) {
 		{"MySQL", server(t, true, "J\x00\x00\x00\x0a9.7.4\x00\x10\x00\x00\x00abcdefgh"), nil, relay.SetupUsage, []string{"a MySQL or MariaDB server answers there"}},
 		{"silence", server(t, true, ""), []string{"request.timeout.ms", "1000"}, relay.SetupUnreachable, []string{"does not answer in time"}},
 		{"TLS listener, PLAINTEXT client", secured, nil, relay.SetupUsage, []string{"it speaks TLS", "security.protocol to SSL"}},
-		{"plain listener, TLS client", open, []string{"security.protocol", "SSL"}, relay.SetupUsage, []string{"TLS", "security.protocol"}},
+		{"plain listener, TLS client", open, []string{"security.protocol", "SSL", "request.timeout.ms", "1500"}, relay.SetupUsage, []string{"TLS", "security.protocol"}},
 		{"unknown authority", secured, []string{"security.protocol", "SSL", "ssl.truststore.certificates", certPEM(other.cert)}, relay.SetupUsage, []string{"an authority that is not trusted", "ssl.truststore.location"}},
 		{"another host's certificate", misnamed, []string{"security.protocol", "SSL", "ssl.truststore.certificates", trusting}, relay.SetupUsage, []string{"certificate is for another name"}},
 		{"expired certificate", expired, []string{"security.protocol", "SSL", "ssl.truststore.certificates", trusting}, relay.SetupUsage, []string{"certificate is not valid"}},
@@ -182,4 +183,20 @@ func refusing(t *testing.T) string {
 		return resp, nil, true
 	})
 	return c.ListenAddrs()[0]
+}
+
+func TestTrouble_OfABrokerThatLeftPasses(t *testing.T) {
+	t.Parallel()
+	tr := &trouble{}
+	meta := kgo.BrokerMetadata{Host: "gone", Port: 9092}
+	tr.OnBrokerConnect(meta, 0, nil, context.Canceled)
+	_, err := tr.last()
+	require.NoError(t, err, "ended from this side")
+	tr.OnBrokerConnect(meta, 0, nil, io.EOF)
+	addr, err := tr.last()
+	require.Equal(t, "gone:9092", addr)
+	require.ErrorIs(t, err, io.EOF)
+	tr.failed["gone:9092"] = attempt{io.EOF, time.Now().Add(-troubleLasts)}
+	_, err = tr.last()
+	require.NoError(t, err)
 }

@@ -56,12 +56,12 @@ func TestSink_WriteHasAnEnd(t *testing.T) {
 	topic := newTopic(t, seed, 1, map[string]string{"max.message.bytes": "1000"})
 	k.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		k.KeepControl()
-		k.SleepControl(func() { time.Sleep(60 * time.Millisecond) }) // the broker's slowness
+		k.SleepControl(func() { time.Sleep(100 * time.Millisecond) }) // the broker's slowness
 		return nil, nil, false
 	})
-	const patience = 100 * time.Millisecond
+	const patience = 500 * time.Millisecond
 	s := open(t, parsed(t, properties(seed)), Options{Patience: patience})
-	recs := make([]relay.Record, 20)
+	recs := make([]relay.Record, 30)
 	for i := range recs {
 		recs[i] = record(topic, "k", strings.Repeat("x", 800)) // a round each
 	}
