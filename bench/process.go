@@ -43,7 +43,9 @@ func startChild(ctx context.Context, b *bed, s settings, env []string, args ...s
 
 func (c *child) stop() {
 	_ = c.cmd.Process.Signal(os.Interrupt)
-	<-c.exited
+	if err := <-c.exited; err != nil {
+		fmt.Fprintln(os.Stderr, "bench: the relay ended with", err)
+	}
 	_ = os.RemoveAll(c.dir)
 }
 
@@ -129,7 +131,7 @@ func peakOf(ctx context.Context, s settings, n, size int, env []string, topicSiz
 				return 0, err
 			}
 			if got, err := b.sent(ctx); err != nil || got != n {
-				return 0, fmt.Errorf("%d of %d marked (%v)", got, n, err)
+				return 0, fmt.Errorf("%d of %d marked (%w)", got, n, err)
 			}
 			return peak, nil
 		}
