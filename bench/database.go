@@ -46,7 +46,7 @@ func newBed(ctx context.Context, raw string) (*bed, error) {
 		if b.db, err = sql.Open("pgx", b.url); err != nil {
 			return nil, err
 		}
-		b.remove = func() { _, _ = admin.ExecContext(context.WithoutCancel(ctx), `DROP SCHEMA "` + name + `" CASCADE`) }
+		b.remove = func() { _, _ = admin.ExecContext(context.WithoutCancel(ctx), `DROP SCHEMA "`+name+`" CASCADE`) }
 	} else {
 		b.dialect = outbox.MySQL
 		if u.Scheme == "mariadb" {
@@ -63,7 +63,7 @@ func newBed(ctx context.Context, raw string) (*bed, error) {
 		}
 		u.Path = "/" + name
 		b.url = u.String()
-		b.remove = func() { _, _ = admin.ExecContext(context.WithoutCancel(ctx), "DROP DATABASE `" + name + "`") }
+		b.remove = func() { _, _ = admin.ExecContext(context.WithoutCancel(ctx), "DROP DATABASE `"+name+"`") }
 	}
 	if _, err := schema.Apply(ctx, b.db, b.dialect); err != nil {
 		return nil, fmt.Errorf("apply schema: %w", err)

@@ -130,8 +130,12 @@ func peakOf(ctx context.Context, s settings, n, size int, env []string, topicSiz
 			if err != nil {
 				return 0, err
 			}
-			if got, err := b.sent(ctx); err != nil || got != n {
-				return 0, fmt.Errorf("%d of %d marked (%w)", got, n, err)
+			got, err := b.sent(ctx)
+			if err == nil && got != n {
+				err = fmt.Errorf("%d of %d marked", got, n)
+			}
+			if err != nil {
+				return 0, err
 			}
 			return peak, nil
 		}
