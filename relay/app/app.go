@@ -129,8 +129,16 @@ func (a *app) once(ctx context.Context) error {
 		return err
 	}
 	r := relay.New(a.relayOptions(store, sink))
-	a.metrics.Watch(store, r.Status, a.log)
-	a.server.Follow(r.Status, "")
+	// Connections that fail have no record to tell of it: the sink's own word fills in.
+	status := func() relay.Status {
+		s := r.Status()
+		if trouble := sink.Health().Trouble; s.KafkaTrouble == "" && trouble != nil {
+			s.KafkaTrouble = trouble.Error()
+		}
+		return s
+	}
+	a.metrics.Watch(store, status, a.log)
+	a.server.Follow(status, "")
 	defer a.server.Follow(nil, "stopped")
 	defer a.metrics.Watch(nil, nil, a.log)
 	a.o.Notify("READY=1")
@@ -140,7 +148,7 @@ func (a *app) once(ctx context.Context) error {
 func (a *app) openSink(ctx context.Context) (*kafka.Sink, error) {
 	sink, err := kafka.NewSink(a.kafka, kafka.Options{
 		Logger:            a.log,
-		UnknownTopicGrace: a.cfg.Relay.UnknownTopicGrace,
+		UnknownTopicGrace: a.unknownTopicGrace(),
 		CreateTopics:      a.createTopics(),
 	})
 	if err != nil {
@@ -155,6 +163,14 @@ func (a *app) openSink(ctx context.Context) (*kafka.Sink, error) {
 		a.log.Warn("about a topic", "topic", f.Topic, "problem", f.Problem, "advice", f.Advice)
 	}
 	return sink, nil
+}
+
+// unknownTopicGrace turns 0 into what the sink takes for none.
+func (a *app) unknownTopicGrace() time.Duration {
+	if a.cfg.Relay.UnknownTopicGrace == 0 {
+		return -1
+	}
+	return a.cfg.Relay.UnknownTopicGrace
 }
 
 func (a *app) createTopics() kafka.CreateTopics {
