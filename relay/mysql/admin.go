@@ -92,7 +92,7 @@ func (l *layout) where(f relay.Filter, state string) (string, []any, error) {
 		where = append(where, "("+strings.Join(any, " OR ")+")")
 	}
 	if len(f.EventIDs) > 0 {
-		where = append(where, l.eventColumn()+" IN (?"+strings.Repeat(", ?", len(f.EventIDs)-1)+")")
+		where = append(where, l.eventIs(len(f.EventIDs)))
 		for _, id := range f.EventIDs {
 			args = append(args, id)
 		}
@@ -175,7 +175,7 @@ func (s *Store) index(f relay.Filter) string {
 func (s *Store) Get(ctx context.Context, eventID string) (relay.EventRow, bool, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	rows, err := s.rows(ctx, true, fmt.Sprintf(" WHERE %s = ? ORDER BY %s LIMIT 1", s.layout().eventColumn(), col(s.layout().cols.ID)), []any{eventID})
+	rows, err := s.rows(ctx, true, fmt.Sprintf(" WHERE %s ORDER BY %s LIMIT 1", s.layout().eventIs(1), col(s.layout().cols.ID)), []any{eventID})
 	if err != nil {
 		return relay.EventRow{}, false, fmt.Errorf("read event: %w", err)
 	}

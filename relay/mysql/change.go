@@ -72,15 +72,27 @@ const (
 	skippedMax  = 10_000
 )
 
-// change applies sets (nil: deletes) to the filter's rows that are eligible, in short transactions, and
-// counts the others.
+// change applies sets (nil: deletes) to the filter's rows that are eligible, in short transactions. It
+// counts those it skips: of the rows that are named by id or state, else of those on their way.
 func (s *Store) change(ctx context.Context, f relay.Filter, eligible string, sets []string, dryRun bool) (done, skipped int64, err error) {
-	skipped, err = s.countWhere(ctx, f, "NOT ("+eligible+")", "", skippedMax)
-	if err != nil {
-		return 0, 0, err
+	l := s.layout()
+	others, index := []string{"NOT (" + eligible + ")"}, ""
+	if len(f.EventIDs) == 0 && len(f.States) == 0 {
+		others, index = []string{l.stateWhere(relay.StateNew), l.stateWhere(relay.StateSending)}, l.plan.statusIndex
+	}
+	for _, other := range others {
+		n, err := s.countWhere(ctx, f, other, index, skippedMax)
+		if err != nil {
+			return 0, 0, err
+		}
+		skipped += n
+	}
+	index = l.plan.statusIndex
+	if len(f.EventIDs) > 0 {
+		index = "" // event ids have an index of their own
 	}
 	if dryRun {
-		done, err = s.countWhere(ctx, f, eligible, s.layout().plan.statusIndex, f.Limit)
+		done, err = s.countWhere(ctx, f, eligible, index, f.Limit)
 		return done, skipped, err
 	}
 	for left := f.Limit; f.Limit <= 0 || left > 0; left -= changeBatch {
@@ -88,7 +100,7 @@ func (s *Store) change(ctx context.Context, f relay.Filter, eligible string, set
 		if f.Limit > 0 {
 			batch = min(batch, left)
 		}
-		n, last, err := s.changeBatch(ctx, f, eligible, sets, batch)
+		n, last, err := s.changeBatch(ctx, f, eligible, index, sets, batch)
 		done += int64(n)
 		if err != nil || last == "" {
 			return done, skipped, err
@@ -116,7 +128,7 @@ func (s *Store) countWhere(ctx context.Context, f relay.Filter, state, index str
 
 // changeBatch finds rows without locks and changes those of them that are still eligible, by their ids.
 // last is empty when there were no more.
-func (s *Store) changeBatch(ctx context.Context, f relay.Filter, eligible string, sets []string, limit int) (n int, last relay.RowID, err error) {
+func (s *Store) changeBatch(ctx context.Context, f relay.Filter, eligible, index string, sets []string, limit int) (n int, last relay.RowID, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	l := s.layout()
@@ -130,7 +142,7 @@ func (s *Store) changeBatch(ctx context.Context, f relay.Filter, eligible string
 	}
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		numbers, err := l.numbers(ctx, tx, fmt.Sprintf("SELECT %[1]s FROM %[2]s%[3]s WHERE %[4]s ORDER BY %[1]s LIMIT %[5]d",
-			col(l.cols.ID), l.table, l.plan.statusIndex, where, limit), args...)
+			col(l.cols.ID), l.table, index, where, limit), args...)
 		if err != nil || len(numbers) == 0 {
 			return err
 		}

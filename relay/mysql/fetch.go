@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"math"
@@ -110,15 +111,19 @@ func (s *Store) filter(f relay.Fetch, r *read) error {
 	}
 	// The head of a blocked key comes only as a failed row whose time has come.
 	head := fmt.Sprintf("%s IN (%s)", col(l.cols.ID), s.keys.heads)
-	fresh := head + " AND " + l.tried()
-	if l.cols.Status == "" && l.cols.NextRetryAt == "" {
+	fresh := "FALSE"
+	switch {
+	case l.plan.retry != "": // they come from there
+	case l.cols.Status == "" && l.cols.NextRetryAt == "":
 		fresh = s.parkedHeads(f.Blocked, r)
+	default:
+		fresh = head + " AND " + l.tried()
 	}
 	if f.HeadsOnly {
 		r.fresh, r.tried = filter+" AND "+fresh, filter+" AND "+head
 		return nil
 	}
-	open := fmt.Sprintf(" AND (%[1]s IS NULL OR %[1]s NOT IN (%[2]s) OR ", l.key, s.keys.keys)
+	open := fmt.Sprintf(" AND (%[1]s IS NULL OR %[1]s NOT IN (%[2]s) OR ", l.gate, s.keys.keys)
 	r.fresh, r.tried = filter+open+fresh+")", filter+open+head+")"
 	return nil
 }
@@ -170,6 +175,10 @@ func (l *layout) list(numbers []uint64) string {
 	return b.String()
 }
 
+// maxGateKey is the longest key that stands in a statement as it is; of longer ones a digest does. So
+// the statement fits the smallest packet that servers take, however many keys are blocked.
+const maxGateKey = 64
+
 // keyList remembers the text of the blocked keys, which stay the same over many reads.
 type keyList struct {
 	blocked     []relay.Blocked
@@ -190,7 +199,11 @@ func (k *keyList) set(l *layout, blocked []relay.Blocked) error {
 			keys.WriteByte(',')
 			heads.WriteByte(',')
 		}
-		fmt.Fprintf(&keys, "x'%x'", b.Key)
+		if len(b.Key) > maxGateKey {
+			fmt.Fprintf(&keys, "x'%x'", sha256.Sum224([]byte(b.Key)))
+		} else {
+			fmt.Fprintf(&keys, "x'%x'", b.Key)
+		}
 		heads.WriteString(l.digits(n))
 	}
 	k.blocked, k.keys, k.heads = blocked, keys.String(), heads.String()

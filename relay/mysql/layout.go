@@ -25,6 +25,7 @@ type layout struct {
 	unsigned bool // of id
 	nullNRA  bool // next_retry_at may be NULL
 	key      string
+	gate     string // the key, or a digest of a long one
 	plan     plan
 	notices  []string
 	catalog  catalog
@@ -53,6 +54,7 @@ func newLayout(ctx context.Context, db *sql.DB, s server, o relay.StoreOptions) 
 		}
 	}
 	l.key = l.keyExpr()
+	l.gate = fmt.Sprintf("IF(LENGTH(%[1]s) > %[2]d, UNHEX(SHA2(%[1]s, 224)), %[1]s)", l.key, maxGateKey)
 	l.choosePlan()
 	return l, nil
 }
@@ -146,14 +148,29 @@ func col(name string) string {
 	return ident(name)
 }
 
+// isUUID says that the column holds UUIDs as BINARY(16).
+func (l *layout) isUUID(name string) bool {
+	c, _ := l.catalog.column(name)
+	return c.fullType == "binary(16)"
+}
+
+// textOf reads a column as people write it: UUIDs in their usual form, everything else as it is.
+func (l *layout) textOf(name string) string {
+	if !l.isUUID(name) {
+		return col(name)
+	}
+	hex := "LOWER(HEX(" + col(name) + "))"
+	return fmt.Sprintf("INSERT(INSERT(INSERT(INSERT(%s, 9, 0, '-'), 14, 0, '-'), 19, 0, '-'), 24, 0, '-')", hex)
+}
+
 // bytesOf reads a column as the bytes of its UTF-8 text, or as its bytes where it is binary: keys are
 // equal when their bytes are, whatever the column's collation says.
 func (l *layout) bytesOf(name string) string {
 	c, _ := l.catalog.column(name)
-	if isBinary(c.dataType) {
+	if isBinary(c.dataType) && !l.isUUID(name) {
 		return col(name)
 	}
-	return "CAST(CONVERT(" + col(name) + " USING utf8mb4) AS BINARY)"
+	return "CAST(CONVERT(" + l.textOf(name) + " USING utf8mb4) AS BINARY)"
 }
 
 // keyExpr is the ordering key: message_key, else aggregate_id, else NULL.
@@ -184,6 +201,22 @@ func (l *layout) eventColumn() string {
 		return col(l.cols.EventID)
 	}
 	return col(l.cols.ID)
+}
+
+// eventID is its text, and eventIs a condition on it that its index serves.
+func (l *layout) eventID() string {
+	if l.cols.EventID != "" {
+		return l.textOf(l.cols.EventID)
+	}
+	return col(l.cols.ID)
+}
+
+func (l *layout) eventIs(n int) string {
+	value := "?"
+	if l.isUUID(l.cols.EventID) {
+		value = "UNHEX(REPLACE(?, '-', ''))"
+	}
+	return l.eventColumn() + " IN (" + value + strings.Repeat(", "+value, n-1) + ")"
 }
 
 // now is the database's clock with as many digits of seconds as the column keeps.

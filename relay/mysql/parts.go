@@ -13,21 +13,23 @@ import (
 
 // part is one of the questions of a Fetch: abandoned rows, retries that are due, new rows.
 type part struct {
-	where, index string // where includes the filter
-	sort         bool   // the index does not give the rows in order
-	abandoned    bool
+	where     string // what makes it due
+	filter    string // what is busy or blocked
+	index     string
+	sort      bool // the index does not give the rows in order
+	abandoned bool
 }
 
 func (s *Store) parts(r *read) []part {
 	l, p := s.layout(), &s.layout().plan
 	var parts []part
 	if l.claim == relay.ClaimRows {
-		parts = append(parts, part{where: l.abandonedWhere(s.claimTimeout.Microseconds()) + r.tried, index: p.statusIndex, sort: true, abandoned: true})
+		parts = append(parts, part{where: l.abandonedWhere(s.claimTimeout.Microseconds()), filter: r.tried, index: p.statusIndex, sort: true, abandoned: true})
 	}
 	if p.retry != "" {
-		parts = append(parts, part{where: p.retry + r.tried, index: p.retryIndex, sort: true})
+		parts = append(parts, part{where: p.retry, filter: r.tried, index: p.retryIndex, sort: true})
 	}
-	fresh := part{where: p.fresh + r.fresh, index: p.freshIndex, sort: p.sorted}
+	fresh := part{where: p.fresh, filter: r.fresh, index: p.freshIndex, sort: p.sorted}
 	if r.start > 0 {
 		fresh.where += fmt.Sprintf(" AND %s > %s", col(l.cols.ID), l.digits(r.start))
 	}
@@ -46,10 +48,10 @@ func (s *Store) sql(n int, p part, r *read, lock string) string {
 	l := s.layout()
 	id := col(l.cols.ID)
 	if !p.sort {
-		return fmt.Sprintf("SELECT %d, %s FROM %s%s WHERE %s ORDER BY %s LIMIT %d%s",
-			n, l.eventColumns(true), l.table, p.index, p.where, id, r.page, lock)
+		return fmt.Sprintf("SELECT %d, %s FROM %s%s WHERE %s%s ORDER BY %s LIMIT %d%s",
+			n, l.eventColumns(true), l.table, p.index, p.where, p.filter, id, r.page, lock)
 	}
-	ids := fmt.Sprintf("SELECT %s AS postrider_n FROM %s%s WHERE %s ORDER BY %s LIMIT %d", id, l.table, p.index, p.where, id, r.page)
+	ids := fmt.Sprintf("SELECT %s AS postrider_n FROM %s%s WHERE %s%s ORDER BY %s LIMIT %d", id, l.table, p.index, p.where, p.filter, id, r.page)
 	return fmt.Sprintf("SELECT %d, %s FROM (%s) d STRAIGHT_JOIN %s t%s ON t.%s = d.postrider_n WHERE %s ORDER BY d.postrider_n LIMIT %d%s",
 		n, l.eventColumns(true), ids, l.table, l.force(l.uniqueIndex()), id, p.where, r.page, lock)
 }

@@ -26,7 +26,7 @@ func (l *layout) eventColumns(withPayload bool) string {
 		retries = "COALESCE(" + col(l.cols.RetryCount) + ", 0)"
 	}
 	return strings.Join([]string{
-		col(l.cols.ID), l.eventColumn(), col(l.cols.AggregateType), col(l.cols.AggregateID), col(l.cols.EventType),
+		col(l.cols.ID), l.eventID(), col(l.cols.AggregateType), l.textOf(l.cols.AggregateID), col(l.cols.EventType),
 		col(l.cols.Topic), l.key, body, col(l.cols.Headers), col(l.cols.Status), retries, created, "UNIX_TIMESTAMP(NOW(6))", stamp,
 	}, ", ")
 }
@@ -84,7 +84,9 @@ func (r *eventRow) event(l *layout) (relay.Event, error) {
 		if err != nil {
 			return e, err
 		}
-		e.CreatedAt, e.Age = created, max(0, now.Sub(created))
+		if !created.IsZero() {
+			e.CreatedAt, e.Age = created, max(0, now.Sub(created))
+		}
 	}
 	e.Headers, e.Malformed = decodeHeaders(r.headers)
 	return e, nil

@@ -125,6 +125,7 @@ func (s *server) configure(c *driver.Config, o relay.StoreOptions, timeout time.
 		"autocommit":               "1",
 	}
 	if s.mariadb {
+		c.Params["in_predicate_conversion_threshold"] = "0" // long lists are searched, not made into tables
 		c.Params["max_statement_time"] = strconv.FormatFloat(timeout.Seconds(), 'f', 3, 64)
 	} else {
 		c.Params["max_execution_time"] = strconv.FormatInt(timeout.Milliseconds(), 10)

@@ -215,3 +215,51 @@ func TestStore_without_states(t *testing.T) {
 		require.EqualValues(t, 1, c.Dead.Value)
 	})
 }
+
+// UUIDs as BINARY(16) come in their usual form, as id, as key and in questions.
+func TestStore_binary_uuids(t *testing.T) {
+	onBoth(t, func(t *testing.T, v flavour) {
+		dsn, db := v.newDatabase(t, `CREATE TABLE o (id BIGINT AUTO_INCREMENT PRIMARY KEY, event_id BINARY(16) UNIQUE, aggregate_id BINARY(16), payload BLOB,
+status VARCHAR(9) NOT NULL DEFAULT 'NEW', retry_count INT NOT NULL DEFAULT 0, next_retry_at DATETIME(6), KEY s (status, id))`)
+		_, err := db.ExecContext(t.Context(), "INSERT INTO o (event_id, aggregate_id, payload) VALUES (x'0193b0aa11227bbb8ccc0123456789ab', x'000102030405060708090a0b0c0d0e0f', '')")
+		require.NoError(t, err)
+		table := relay.Table{Name: "o", States: ownTable().States, Columns: relay.Columns{ID: "id", EventID: "event_id", AggregateID: "aggregate_id",
+			Payload: "payload", Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at"}}
+		s := openStore(t, dsn, table)
+		evs := fetch(t, s, relay.Fetch{})
+		require.Equal(t, []string{"0193b0aa-1122-7bbb-8ccc-0123456789ab"}, ids(evs))
+		require.Equal(t, "00010203-0405-0607-0809-0a0b0c0d0e0f", *evs[0].Key)
+		require.Equal(t, *evs[0].Key, evs[0].AggregateID)
+		require.Empty(t, fetch(t, s, relay.Fetch{Blocked: []relay.Blocked{{Key: *evs[0].Key, Head: evs[0].Row}}}))
+		_, found, err := s.Get(t.Context(), evs[0].ID)
+		require.NoError(t, err)
+		require.True(t, found)
+		rows, err := s.List(t.Context(), relay.Filter{EventIDs: []string{evs[0].ID, "x"}, Key: *evs[0].Key})
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+	})
+}
+
+// Tens of thousands of blocked keys, long ones too, fit one statement and cost a bounded time.
+func TestStore_Fetch_with_many_blocked_keys(t *testing.T) {
+	onBoth(t, func(t *testing.T, v flavour) {
+		dsn, db := v.newDatabase(t, "")
+		s := openStore(t, dsn, ownTable())
+		long := strings.Repeat("k", 250)
+		for _, key := range []string{long + "1", long + "2", "short1", "short2"} {
+			_, err := db.ExecContext(t.Context(), `INSERT INTO outbox_events (event_id, aggregate_type, aggregate_id, event_type, payload) VALUES (?, 'o', ?, 't', '')`,
+				key[len(key)-1:]+fmt.Sprint(len(key)), key)
+			require.NoError(t, err)
+		}
+		blocked := []relay.Blocked{{Key: long + "1", Head: "999"}, {Key: "short2", Head: "998"}}
+		for i := range 50_000 {
+			blocked = append(blocked, relay.Blocked{Key: fmt.Sprintf("%s-%d", strings.Repeat("x", i%400), i), Head: relay.RowID(fmt.Sprint(1000 + i))})
+		}
+		began := time.Now()
+		require.Equal(t, []string{"2251", "16"}, ids(fetch(t, s, relay.Fetch{Blocked: blocked})))
+		t.Logf("the first took %s", time.Since(began))
+		began = time.Now()
+		require.Equal(t, []string{"2251", "16"}, ids(fetch(t, s, relay.Fetch{Blocked: blocked})))
+		t.Logf("the next took %s", time.Since(began))
+	})
+}
