@@ -107,8 +107,14 @@ func chaosSettings(c chaosRun) settings {
 	}
 }
 
+// chaosDistance is how far away Kafka is, so that a kill finds something in flight.
+const chaosDistance = 10 * time.Millisecond
+
 func torment(t *testing.T, s *servers, c chaosRun, seed uint64, long time.Duration) {
 	w := newWorld(t, c.server, s.addr[c.server.variable], s.addr[kafkaVariable], chaosSettings(c))
+	for _, r := range w.relays {
+		r.kafka.usual = chaosDistance
+	}
 	w.start(t)
 	w.relays[0].ready(t)
 	tr := newTraffic(t, w.db, w.types...)

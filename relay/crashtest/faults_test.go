@@ -91,7 +91,7 @@ func (m *tormentor) strike(t *testing.T, f fault) {
 	}
 	switch f.kind {
 	case "kill":
-		m.owes(1)
+		m.owesFor(r)
 		r.kill()
 		time.Sleep(f.pause)
 		r.start(t)
@@ -108,13 +108,15 @@ func (m *tormentor) strike(t *testing.T, f fault) {
 		m.server(t, f, "kafka")
 		m.kafkaSilent(5 * time.Second)
 	case "db-kill", "db-restart":
-		m.owes(1) // there is one owner
+		m.owes() // there is one owner
 		m.server(t, f, m.database)
 	case "kafka-hole", "kafka-cut", "kafka-slow", "kafka-mute":
 		m.kafkaSilent(f.lasts + 5*time.Second)
 		m.network(r.kafka, f)
 	case "db-hole", "db-cut", "db-slow", "db-mute":
-		m.owes(1) // the owner's session may end
+		if w, ok := r.working(); !ok || w.State == "polling" {
+			m.owes() // its session may end
+		}
 		m.network(r.db, f)
 	default:
 		t.Errorf("there is no fault %q", f.kind)
@@ -142,7 +144,7 @@ func (m *tormentor) roll(t *testing.T) {
 			t.Errorf("%s ended with %d after SIGTERM", r.name, code)
 		}
 		if took > limit-500*time.Millisecond {
-			m.owes(1)
+			m.owes()
 		}
 		m.log("fault: %s ended in %s", r.name, took.Round(time.Millisecond))
 		r.start(t)
@@ -182,14 +184,25 @@ func (m *tormentor) network(p *proxy, f fault) {
 	p.heal()
 }
 
-// owes allows the doubles of n relays that lost what they had in flight: three batches, and while Kafka
-// is silent one batch more for each partition that owes an answer.
-func (m *tormentor) owes(n int) {
-	each := 3 * m.settings.batch
+// owes allows the doubles of an owner that loses its table: three batches, and while Kafka is silent one
+// batch more for each partition that owes an answer.
+func (m *tormentor) owes() {
+	n := 3 * m.settings.batch
 	if time.Now().UnixNano() < m.silent.Load() {
-		each += int(m.settings.partitions) * len(m.topics.names) * m.settings.batch
+		n += int(m.settings.partitions) * len(m.topics.names) * m.settings.batch
 	}
-	m.debt.Add(int64(n * each))
+	m.debt.Add(int64(n))
+}
+
+// owesFor allows the doubles of a relay that is about to be killed: what it has in hand, and two batches
+// for what it may read meanwhile. A standby has nothing.
+func (m *tormentor) owesFor(r *process) {
+	switch w, ok := r.working(); {
+	case !ok:
+		m.owes()
+	case w.State == "polling":
+		m.debt.Add(int64(w.InFlight + w.Late + 2*m.settings.batch))
+	}
 }
 
 // kafkaSilent notes that answers may be late for so long.

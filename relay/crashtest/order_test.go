@@ -3,6 +3,7 @@
 package crashtest
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -55,4 +56,47 @@ func (w *world) headOfLine(t *testing.T, take func()) {
 	w.drained(t, 30*time.Second)
 	w.terminated(t)
 	require.Zero(t, w.good(t, Rules{Ordered: true}).Doubled)
+}
+
+// TestCase_O01_DeadHead: a key's first event is refused for good. It is DEAD with its reason, the key's
+// later events wait (on_dead: hold), through a kill too, and other keys do not. Once a person has removed
+// the cause and retries it, everything comes in order.
+func TestCase_O01_DeadHead(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, func(t *testing.T, s server) {
+		w := sharedWorld(t, s, settings{})
+		r := w.relays[0]
+		w.topics.limit(t, w.topics.names[0], "20000")
+		for range 60_000 {
+			w.payload = append(w.payload, byte(rand.IntN(256))) // nothing to compress
+		}
+		w.commit(t, 1, "K")
+		w.payload = nil
+		w.commit(t, 3, "K", "L", "K")
+		r.start(t)
+		w.db.has(t, 1, "DEAD")
+		w.db.has(t, 1, "SENT")
+		r.kill()
+		w.sessionsEnd(t)
+		r.start(t)
+		w.commit(t, 2, "K", "L")
+		w.db.has(t, 2, "SENT")
+		r.counts(t, "outbox_blocked_keys", 1)
+		_, rows := w.db.read(t)
+		require.Contains(t, rows[0].LastError, "MESSAGE_TOO_LARGE")
+		w.topics.holds(t, 2)
+
+		w.topics.limit(t, w.topics.names[0], "1000000")
+		// The relay may have asked for the topic's limit a moment ago, so one retry may come too early.
+		eventually(t, 30*time.Second, func() bool {
+			out, err := r.command("events", "retry", "--status", "DEAD", "--yes").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			n, err := w.db.count(t.Context(), "SENT")
+			return err == nil && n == 6
+		}, func() string { return "the retried event and those behind it are not sent" })
+		w.terminated(t)
+		report := w.check(t, nil, Rules{Ordered: true})
+		require.Empty(t, report.Findings, report.String())
+		require.Zero(t, report.Doubled)
+	})
 }

@@ -84,6 +84,14 @@ func (p *process) start(t testing.TB) {
 	}(p.cmd, p.done)
 }
 
+// command is another verb of the binary with the relay's configuration.
+func (p *process) command(args ...string) *exec.Cmd {
+	file, _ := relayBinary()
+	cmd := exec.Command(file, args...)
+	cmd.Env, cmd.Dir = p.env, filepath.Dir(p.log)
+	return cmd
+}
+
 // alive says whether the process runs.
 func (p *process) alive() bool {
 	select {
@@ -163,19 +171,40 @@ func (p *process) tail(n int) string {
 	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte("\n")))
 }
 
-// url is the address of the running relay's HTTP, which it says when it starts.
+// address is where the running relay's HTTP listens, which it says when it starts; empty before that.
+func (p *process) address() (addr string) {
+	for _, line := range p.lines(false) {
+		if text, ok := line["http"].(string); ok {
+			addr = text
+		}
+	}
+	return addr
+}
+
+// url waits for the address.
 func (p *process) url(t testing.TB) string {
 	t.Helper()
-	addr := ""
-	eventually(t, 30*time.Second, func() bool {
-		for _, line := range p.lines(false) {
-			if text, ok := line["http"].(string); ok {
-				addr = text
-			}
-		}
-		return addr != ""
-	}, func() string { return p.name + " does not say where it listens:\n" + p.tail(10) })
-	return "http://" + addr
+	eventually(t, 30*time.Second, func() bool { return p.address() != "" },
+		func() string { return p.name + " does not say where it listens:\n" + p.tail(10) })
+	return "http://" + p.address()
+}
+
+// work is what a relay says it has in hand.
+type work struct {
+	State    string `json:"state"`
+	InFlight int    `json:"in_flight_events"`
+	Late     int    `json:"late_records"`
+}
+
+// working asks the relay what it has in hand; false when it does not say at once.
+func (p *process) working() (w work, ok bool) {
+	client := http.Client{Timeout: 300 * time.Millisecond}
+	resp, err := client.Get("http://" + p.address() + "/api/v1/status")
+	if err != nil {
+		return work{}, false
+	}
+	defer resp.Body.Close()
+	return w, json.NewDecoder(resp.Body).Decode(&w) == nil
 }
 
 // get asks the running relay.

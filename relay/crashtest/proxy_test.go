@@ -21,9 +21,10 @@ type proxy struct {
 	server string
 	frames func(p *proxy) framing // nil: bytes as they come
 
-	requests, replies valve        // the two directions
-	refuses           atomic.Bool  // new connections are closed at once
-	delay             atomic.Int64 // nanoseconds added to each chunk, in both directions
+	requests, replies valve         // the two directions
+	refuses           atomic.Bool   // new connections are closed at once
+	usual             time.Duration // added to each chunk, in both directions; set before it is used
+	delay             atomic.Int64  // more of it, in nanoseconds
 
 	refused sync.Map // names and ids of topics that take no records (Kafka)
 
@@ -198,8 +199,8 @@ func (p *proxy) carry(l *link, from, to net.Conn, next func(io.Reader) ([]byte, 
 			if to == l.server {
 				p.muteAfter(l, chunk)
 			}
-			if d := p.delay.Load(); d > 0 {
-				time.Sleep(time.Duration(d))
+			if d := p.usual + time.Duration(p.delay.Load()); d > 0 {
+				time.Sleep(d)
 			}
 			if to == l.client && !l.mute.pass(l.gone) {
 				return

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -126,6 +127,20 @@ func (k *topics) holds(t testing.TB, want int) {
 	n := 0
 	eventually(t, 30*time.Second, func() bool { n = k.size(t); return n == want },
 		func() string { return fmt.Sprintf("the topics hold %d records, want %d", n, want) })
+}
+
+// limit sets a topic's max.message.bytes, and waits until the broker has heard of it.
+func (k *topics) limit(t testing.TB, name, bytes string) {
+	t.Helper()
+	_, err := k.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &bytes}}, name)
+	require.NoError(t, err)
+	eventually(t, 10*time.Second, func() bool {
+		told, err := k.admin.DescribeTopicConfigs(t.Context(), name)
+		if err != nil || len(told) != 1 {
+			return false
+		}
+		return slices.ContainsFunc(told[0].Configs, func(c kadm.Config) bool { return c.Key == "max.message.bytes" && c.MaybeValue() == bytes })
+	}, func() string { return "the broker does not take max.message.bytes" })
 }
 
 // id is the topic's own, by which newer produce requests name it.

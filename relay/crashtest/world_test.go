@@ -23,6 +23,7 @@ type world struct {
 	relays   []*process
 	settings settings
 	types    []string // aggregate types; the topic of a type is its name and "-events"
+	payload  []byte   // of the next commits; nil: a small one
 }
 
 // settings are those that tests change.
@@ -115,8 +116,11 @@ func (w *world) commitTo(t testing.TB, aggregateType string, n int, keys ...stri
 		ids[i], of[i] = outbox.NewID(), keys[i%len(keys)]
 	}
 	require.NoError(t, w.db.record(t.Context(), tx, ids, of, func(id, key string, n int64) outbox.Event {
-		return outbox.Event{ID: id, AggregateType: aggregateType, AggregateID: key, Type: "Counted",
-			Payload: fmt.Appendf(nil, "%s %s %d\x00", canary, id, n)}
+		payload := w.payload
+		if payload == nil {
+			payload = fmt.Appendf(nil, "%s %s %d\x00", canary, id, n)
+		}
+		return outbox.Event{ID: id, AggregateType: aggregateType, AggregateID: key, Type: "Counted", Payload: payload}
 	}))
 	require.NoError(t, tx.Commit())
 }
