@@ -83,6 +83,9 @@ func (s *Store) newRead(f relay.Fetch) (*read, error) {
 	} else if f.MaxBytes > 0 {
 		r.page = min(r.limit, 100) // nothing is known yet about the size of events
 	}
+	if s.cut.missed {
+		r.page = max(r.page, s.cut.page)
+	}
 	if err := s.filter(f, r); err != nil {
 		return nil, err
 	}

@@ -211,8 +211,11 @@ func TestStore_Settle_waits_for_a_held_row(t *testing.T) {
 // waitForLock returns once a transaction of this server waits for a lock of ours.
 func waitForLock(t *testing.T, db *sql.DB) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
+	tick := time.NewTicker(200 * time.Millisecond) // the server renews this table only when nobody has asked for 100 ms
+	defer tick.Stop()
 	for {
+		<-tick.C
 		var n int
 		require.NoError(t, db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM information_schema.innodb_trx x
 JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id WHERE x.trx_state = 'LOCK WAIT' AND p.db = DATABASE()`).Scan(&n))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -148,7 +149,7 @@ func (s *Store) collect(ctx context.Context, q querier, query string, r *read) e
 		}
 		size := f.event.Size()
 		count, bytes, all = count+1, bytes+size, all+size
-		if r.fetch.MaxBytes > 0 && bytes > r.fetch.MaxBytes && count > 1 && f.number != s.cut {
+		if r.fetch.MaxBytes > 0 && bytes > r.fetch.MaxBytes && count > 1 && f.number != s.cut.row {
 			f.event.Payload, f.dropped = nil, true
 		}
 		if count == r.page {
@@ -180,27 +181,31 @@ func (s *Store) fit(r *read) (taken []found, more bool) {
 		}
 		return 1
 	})
-	more = r.horizon < ^uint64(0)
+	more = r.horizon < math.MaxUint64
 	var bytes int64
-	cut := uint64(0)
+	left := uint64(0)
 	for i := range r.rows {
 		f := &r.rows[i]
 		bytes += f.event.Size()
 		if i > 0 && (f.dropped || r.fetch.MaxBytes > 0 && bytes > r.fetch.MaxBytes) {
-			cut = f.number
+			left = f.number
 		}
-		if i == r.limit || f.number > r.horizon || cut != 0 {
+		if i == r.limit || f.number > r.horizon || left != 0 {
 			more = true
 			break
 		}
 		taken = append(taken, *f)
 	}
-	if cut != 0 && cut == s.cut {
-		if f, ok := r.alone(cut); ok {
+	if left != 0 && left == s.cut.row {
+		if f, ok := r.alone(left); ok {
 			taken = []found{f}
 		}
 	}
-	s.cut = cut
+	if left == 0 && r.horizon < math.MaxUint64 {
+		s.cut.missed = s.cut.row != 0 // it is perhaps behind what was read
+	} else {
+		s.cut = cut{row: left, page: r.page}
+	}
 	return taken, more
 }
 

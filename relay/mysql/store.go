@@ -34,12 +34,20 @@ type Store struct {
 	// Only Fetch uses these, and there is one Fetch at a time.
 	floor floor
 	bytes float64 // of an event, a moving average
-	cut   uint64  // the row that the last Fetch left out for its size
+	cut   cut     // what the last Fetch left out for its size
 	keys  keyList
 
 	mu     sync.Mutex
 	owner  *owner // holds the owner's lock; nil without
 	parked map[uint64]parked
+}
+
+// cut is a row that did not fit, how many rows that Fetch asked for to see it, and whether the next one
+// asked for too few.
+type cut struct {
+	row    uint64
+	page   int
+	missed bool
 }
 
 // Open connects and checks the table. Problems that a person must solve are *relay.SetupError; one of
