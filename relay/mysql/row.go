@@ -88,7 +88,7 @@ func (r *eventRow) event(l *layout) (relay.Event, error) {
 			e.CreatedAt, e.Age = created, max(0, now.Sub(created))
 		}
 	}
-	e.Headers, e.Malformed = decodeHeaders(r.headers)
+	e.Headers, e.Malformed = relay.DecodeHeaders(r.headers)
 	return e, nil
 }
 

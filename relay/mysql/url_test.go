@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"net/url"
-	"strings"
 	"testing"
 	"time"
 
@@ -127,24 +126,4 @@ func TestParseVersion(t *testing.T) {
 	require.Error(t, (&server{version: "8.0.15"}).checkVersion())
 	require.Error(t, (&server{version: "10.5.9-MariaDB", mariadb: true}).checkVersion())
 	require.NoError(t, (&server{version: "10.6.0-MariaDB", mariadb: true}).checkVersion())
-}
-
-func TestDecodeHeaders(t *testing.T) {
-	t.Parallel()
-	hs, err := decodeHeaders([]byte(` {"z":"ä","n":12345678901234567890.10,"x":[1, 2],"z":null} `))
-	require.NoError(t, err)
-	var text []string
-	for _, h := range hs {
-		text = append(text, h.Name+"="+string(h.Value))
-	}
-	require.Equal(t, "z=ä n=12345678901234567890.10 x=[1, 2] z=null", strings.Join(text, " "))
-	for raw, says := range map[string]string{
-		`{"a":"secret","c":x}`: "headers: invalid JSON at 19",
-		`{"a":"secret`:         "headers: invalid JSON at 13",
-		`["secret"]`:           "headers: not a JSON object",
-		`{} {}`:                "headers: invalid JSON at 4",
-	} {
-		_, err := decodeHeaders([]byte(raw))
-		require.EqualError(t, err, says)
-	}
 }

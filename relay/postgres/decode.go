@@ -106,7 +106,7 @@ func (d *decoder) event(r *record, raw [][]byte, fields []pgconn.FieldDescriptio
 		}
 	}
 	if raw[atHeaders] != nil {
-		e.Headers, e.Malformed = decodeHeaders(raw[atHeaders])
+		e.Headers, e.Malformed = relay.DecodeHeaders(raw[atHeaders])
 	}
 	if r.size = e.Size(); d.scans {
 		r.size = number(raw[atSize], fields[atSize].Format)

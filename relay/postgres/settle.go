@@ -188,8 +188,15 @@ func (l *layout) appliedQuery() string {
 
 // newMarks turns outcomes into arrays, in the order of ids so that two relays never lock crosswise.
 func (s *Store) newMarks(outs []relay.Outcome) (*marks, error) {
-	order := slices.Clone(outs)
-	slices.SortFunc(order, func(a, b relay.Outcome) int { return cmp.Compare(parseRow(a.Row), parseRow(b.Row)) })
+	type numbered struct {
+		id  int64
+		out *relay.Outcome
+	}
+	order := make([]numbered, len(outs))
+	for i := range outs {
+		order[i] = numbered{parseRow(outs[i].Row), &outs[i]}
+	}
+	slices.SortFunc(order, func(a, b numbered) int { return cmp.Compare(a.id, b.id) })
 	n := len(order)
 	m := &marks{
 		ids: make([]int64, n), from: make([]int16, n), to: make([]int16, n), tries: make([]int32, n),
@@ -198,8 +205,8 @@ func (s *Store) newMarks(outs []relay.Outcome) (*marks, error) {
 	}
 	claims := make([]pgtype.Timestamptz, n)
 	for i := range order {
-		o := &order[i]
-		m.ids[i] = parseRow(o.Row)
+		o := order[i].out
+		m.ids[i] = order[i].id
 		m.from[i], m.to[i] = stateCode(o.From), stateCode(o.State)
 		if o.Claim != "" {
 			at, err := parseClaim(o.Claim)

@@ -64,7 +64,7 @@ func (r *eventRow) event(l *layout) relay.Event {
 		e.CreatedAt = time.UnixMilli(r.created.Int64).UTC()
 		e.Age = max(0, time.Duration(r.now-r.created.Int64)*time.Millisecond)
 	}
-	e.Headers, e.Malformed = decodeHeaders(r.headers)
+	e.Headers, e.Malformed = relay.DecodeHeaders(r.headers)
 	return e
 }
 
