@@ -154,8 +154,7 @@ VALUES (?, 'order', ?, 'OrderCreated', '{}')`, fmt.Sprintf("%d-%04d", w, i), fmt
 }
 
 // A backlog of large events stays within the byte limit.
-func TestCase_C16_large_events(t *testing.T) {
-	t.Parallel()
+func TestCase_C16_large_events(t *testing.T) { // not parallel: it looks at the memory of the process
 	path, db := newFile(t, "")
 	s := open(t, path, ownTable())
 	const size, rows, budget = 1 << 20, 40, 8 << 20
