@@ -266,3 +266,41 @@ func TestStore_Fetch_with_many_blocked_keys(t *testing.T) {
 		t.Logf("the next took %s", time.Since(began))
 	})
 }
+
+// Only the database's clock decides: with that clock five hours ahead of the relay's, attempts, claims
+// and marks follow it.
+func TestCase_C06_the_database_clock_decides(t *testing.T) {
+	onBoth(t, func(t *testing.T, v flavour) {
+		dsn, db := v.newDatabase(t, "")
+		s := openStore(t, dsn, ownTable(), func(o *relay.StoreOptions) { o.Claim, o.ClaimTimeout = relay.ClaimRows, 30*time.Second })
+		ahead := func(d time.Duration) {
+			t.Helper()
+			s.config.Params["timestamp"] = fmt.Sprint(time.Now().Add(d).Unix())
+			require.NoError(t, s.db.Close())
+			var err error
+			s.db, err = open(s.config)
+			require.NoError(t, err)
+		}
+		ahead(5 * time.Hour)
+		write(t, db, "a-1", "b-1")
+		evs := fetch(t, s, relay.Fetch{})
+		require.Len(t, evs, 2)
+		require.InDelta(t, 5*time.Hour, evs[0].Age, float64(time.Minute))
+		failed := outcome(evs[0], relay.StateFailed)
+		failed.RetryAfter = 10 * time.Minute
+		settle(t, s, failed)
+		require.Empty(t, fetch(t, s, relay.Fetch{}), "neither due nor abandoned")
+		var retry, claim float64
+		require.NoError(t, db.QueryRowContext(t.Context(), `SELECT (SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), next_retry_at) FROM outbox_events WHERE event_id = 'a-1'),
+(SELECT TIMESTAMPDIFF(SECOND, UTC_TIMESTAMP(6), updated_at) FROM outbox_events WHERE event_id = 'b-1')`).Scan(&retry, &claim))
+		require.InDelta(t, (5*time.Hour + 10*time.Minute).Seconds(), retry, 60)
+		require.InDelta(t, (5 * time.Hour).Seconds(), claim, 60)
+		ahead(5*time.Hour + 20*time.Second)
+		require.Empty(t, fetch(t, s, relay.Fetch{}), "a claim of 20 s by that clock")
+		ahead(5*time.Hour + 11*time.Minute)
+		got, err := s.Fetch(t.Context(), relay.Fetch{Limit: 10, MaxBytes: 1 << 20})
+		require.NoError(t, err)
+		require.Equal(t, []string{"a-1", "b-1"}, ids(got.Events))
+		require.Equal(t, 1, got.Reclaimed)
+	})
+}
