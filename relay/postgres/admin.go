@@ -208,7 +208,7 @@ func scanEventRow(row pgx.CollectableRow) (relay.EventRow, error) {
 	}
 	r.Discarded = r.State == relay.StateDead && strings.HasPrefix(r.LastError, discardedPrefix)
 	if headers != nil {
-		r.Headers, r.Malformed = decodeHeaders([]byte(*headers))
+		r.Headers, r.Malformed = relay.DecodeHeaders([]byte(*headers))
 	}
 	if offset != nil {
 		r.Receipt = &relay.Receipt{Topic: text(kafkaTopic), Offset: *offset}

@@ -23,7 +23,7 @@ type column struct {
 	enum      []string // labels, in order
 	notNull   bool
 	identity  string // "a" always, "d" by default, ""
-	generated bool
+	fallback  bool   // it has a default
 	canSelect bool
 	canUpdate bool
 }
@@ -149,7 +149,7 @@ func (c *catalog) readColumns(ctx context.Context, conn *pgx.Conn) error {
 	rows, err := conn.Query(ctx, `SELECT a.attname::text, coalesce(b.typname, y.typname)::text,
 		format_type(a.atttypid, a.atttypmod), coalesce(nullif(y.typtypmod, -1), a.atttypmod),
 		coalesce((SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder) FROM pg_enum e WHERE e.enumtypid = y.oid), '{}'),
-		a.attnotnull OR y.typnotnull, a.attidentity::text, a.attgenerated <> '',
+		a.attnotnull OR y.typnotnull, a.attidentity::text, a.atthasdef,
 		has_column_privilege(a.attrelid, a.attnum, 'SELECT'), has_column_privilege(a.attrelid, a.attnum, 'UPDATE')
 		FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = nullif(y.typbasetype, 0)
 		WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, c.oid)
@@ -158,7 +158,7 @@ func (c *catalog) readColumns(ctx context.Context, conn *pgx.Conn) error {
 	}
 	c.columns, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (col column, err error) {
 		err = row.Scan(&col.name, &col.kind, &col.sqlType, &col.typmod, &col.enum, &col.notNull,
-			&col.identity, &col.generated, &col.canSelect, &col.canUpdate)
+			&col.identity, &col.fallback, &col.canSelect, &col.canUpdate)
 		return col, err
 	})
 	return err

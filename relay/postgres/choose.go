@@ -51,19 +51,12 @@ func (e *engine) choose(t *tracker, f relay.Fetch, busy []int64, first round, go
 	}
 	if more.locks != nil && second.locks {
 		c.bound = t.unsettledFrom(more.locks, lookedAt(second, more))
+		if e.early != nil && e.early.changed(more.locks) {
+			c.bound = 0
+		}
 	}
 	forward, ready := c.split(first, got, second, more)
-	unseen := t.ready.minus(c.done)
-	c.readyDone = f.HeadsOnly || len(unseen) == 0
-	if !c.readyDone {
-		// What is above an id that was not looked at may belong after it.
-		n, _ := slices.BinarySearchFunc(ready, unseen[0].lo, func(r record, id int64) int { return cmp.Compare(r.id, id) })
-		ready, c.done = ready[:n], c.done.upTo(unseen[0].lo)
-	}
-	if b := first.below; b != nil {
-		c.replayless = true
-		c.readyDone = c.readyDone && len(got.below) < b.limit
-	}
+	ready = c.onlySeen(ready, first, got)
 	held := c.takeReady(ready)
 	due := c.dueCandidates(got.due, f.HeadsOnly)
 	if !e.big {
@@ -111,6 +104,23 @@ func (c *choice) split(first round, got answers, second round, more answers) (fo
 		forward, c.more = forward[:n], true
 	}
 	return forward, ready
+}
+
+// onlySeen leaves out what is above an id that was not looked at: it may belong after it.
+func (c *choice) onlySeen(ready []record, first round, got answers) []record {
+	unseen := c.track.ready.minus(c.done)
+	if b := first.below; b != nil {
+		c.replayless = true
+		if len(got.below) == b.limit {
+			unseen = unseen.union(spans{{got.below[b.limit-1] + 1, math.MaxInt64 - 1}})
+		}
+	}
+	if c.readyDone = first.headsOnly || len(unseen) == 0; c.readyDone {
+		return ready
+	}
+	n, _ := slices.BinarySearchFunc(ready, unseen[0].lo, func(r record, id int64) int { return cmp.Compare(r.id, id) })
+	c.done = c.done.upTo(unseen[0].lo)
+	return ready[:n]
 }
 
 // admit takes a row if it fits. One that is larger than the bound is taken alone.
@@ -173,6 +183,10 @@ func (c *choice) common(r record) (candidate bool) {
 func (c *choice) takeReady(ready []record) (held []record) {
 	c.appeared = ofIDs(idsOf(ready))
 	for i, r := range ready {
+		if _, out := c.track.out[r.id]; !out && c.isBusy(r.id) {
+			c.keep = c.keep.union(spans{{r.id, r.id}}) // handed back, which the caller did not know yet
+			continue
+		}
 		if !c.common(r) {
 			continue
 		}

@@ -176,6 +176,7 @@ func (e *engine) plan(f relay.Fetch, busy []int64, now time.Time) (*tracker, rou
 	ask.locks = len(t.gaps) > 0 || e.early != nil
 	if below {
 		ask.below = &belowAsk{upTo: t.cursor, limit: min(f.Limit, e.bounds.lookup), busy: busy, blocked: allKeys(f.Blocked)}
+		ask.below.last = e.early != nil && len(e.early.holders) == 0
 	}
 	return t, ask
 }
@@ -212,8 +213,13 @@ func (e *engine) suspects(t *tracker, first round, got answers) round {
 		t.suspect(got.locks)
 		switch {
 		case e.early == nil:
-		case len(e.early.holders) == 0:
-			e.early = nil // this round has looked after the last of them had ended
+		case first.below != nil && first.below.last:
+			for _, r := range got.passed {
+				t.pass(*r.key, r.id)
+			}
+			if len(got.below) < first.below.limit {
+				e.early = nil // this round has looked after the last of them had ended
+			}
 		default:
 			e.early.check(got.locks)
 		}
@@ -230,7 +236,7 @@ func (e *engine) suspects(t *tracker, first round, got answers) round {
 		look = look.union(fresh)
 	}
 	second.lookup = e.firstSpans(look)
-	second.locks = len(t.gaps)+len(t.waiting) > 0
+	second.locks = len(t.gaps)+len(t.waiting) > 0 || e.early != nil
 	return second
 }
 
@@ -294,15 +300,15 @@ func (e *engine) settled(outs []relay.Outcome, now time.Time) {
 	var back []int64
 	for i := range outs {
 		id := parseRow(outs[i].Row)
-		switch {
-		case outs[i].State == relay.StateFailed && e.delays:
+		if outs[i].State == relay.StateFailed && e.delays {
 			e.tracker.delay(id, now.Add(outs[i].RetryAfter))
-		case outs[i].State == relay.StateNew && id <= e.tracker.cursor:
-			back = append(back, id)
 		}
-		if !e.claims {
+		switch {
+		case outs[i].State != relay.StateNew && !e.claims:
+			e.tracker.settled[id] = e.tracker.out[id]
 			delete(e.tracker.out, id)
-			e.tracker.settled[id] = struct{}{}
+		case outs[i].State == relay.StateNew && e.claims && id <= e.tracker.cursor:
+			back = append(back, id) // without claims it is in out, and ready once it is not busy
 		}
 	}
 	e.tracker.ready = e.tracker.ready.union(ofIDs(back))
@@ -313,7 +319,11 @@ func (e *engine) triesOf(ids []int64, tries []int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, id := range ids {
-		if row, ok := e.tracker.out[id]; ok {
+		row, ok := e.tracker.out[id]
+		if !ok {
+			row, ok = e.tracker.settled[id] // the same outcomes again
+		}
+		if ok {
 			tries[i] = row.attempts
 		}
 	}
@@ -342,10 +352,10 @@ func (e *engine) low() int64 {
 }
 
 // unknown returns those of the rows that no place of the tracker has.
-func (e *engine) unknown(recs []record) []record {
+func (e *engine) unknown(recs []record, now time.Time) []record {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.DeleteFunc(recs, func(r record) bool { return e.tracker.knows(r.id, r.key) })
+	return slices.DeleteFunc(recs, func(r record) bool { return e.tracker.knows(r.id, r.key, now) })
 }
 
 // sweptUp makes rows that were missed ready.

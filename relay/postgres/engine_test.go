@@ -129,6 +129,9 @@ func (f *follower) handBack(key string) {
 		if f.e.claims {
 			f.w.visible(parseRow(e.Row)).state = relay.StateNew
 			f.e.settled([]relay.Outcome{{Row: e.Row, State: relay.StateNew}}, time.Unix(1, 0))
+			if rapid.Bool().Draw(f.w.t, "late") {
+				f.fetch(3)
+			}
 		}
 		f.free(e.Row)
 		if _, closed := f.closed(key); !closed {
@@ -148,6 +151,30 @@ func (f *follower) settleAll() {
 			f.open(*e.Key)
 		}
 	}
+}
+
+// lateStart begins as on a table that is not ours: after the last row that is settled, with the
+// transactions that are open by then.
+func lateStart(e *engine, w *world) {
+	for range rapid.IntRange(0, 60).Draw(w.t, "before") {
+		w.step()
+	}
+	for id := int64(1); id <= int64(len(w.rows)); id++ {
+		if r := w.visible(id); r != nil && rapid.Bool().Draw(w.t, "settled") {
+			r.state = relay.StateSent
+		}
+	}
+	var cursor int64
+	for _, r := range w.scan(1, int64(len(w.rows)), len(w.rows), nil) {
+		cursor = r.id
+	}
+	view := w.locks()
+	for _, r := range w.scan(1, cursor, 1, isNew) {
+		cursor = r.id - 1
+	}
+	e.reset(cursor, view.names())
+	e.tracker.maxGaps = 3
+	w.trace("begins after %d, open %v", cursor, view.names())
 }
 
 func testEngine(t *rapid.T, change func(*engine, *world)) {
@@ -202,6 +229,7 @@ func TestPromise_P1_P3_Engine(t *testing.T) {
 		"single": func(*engine, *world) {},
 		"rows":   func(e *engine, _ *world) { e.claims = true },
 		"index":  func(e *engine, _ *world) { e.gapless = true },
+		"start":  lateStart,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -214,7 +215,7 @@ func (k *keeper) sweepStep(ctx context.Context) {
 	again, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s = ANY ($1::int8[]) AND %s AND %s",
 		id, l.key(), l.table, id, l.overdue(), l.itsTime()), idsOf(found))
 	if err == nil {
-		k.store.engine.sweptUp(k.store.engine.unknown(again))
+		k.store.engine.sweptUp(k.unknown(again))
 	}
 }
 
@@ -236,7 +237,7 @@ func (k *keeper) candidates(ctx context.Context) ([]record, error) {
 	if l.statusIndex {
 		found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s AND %s <= $1::int8 AND %s ORDER BY %s + 0 LIMIT %d",
 			id, l.key(), l.table, l.isNew(), id, l.itsTime(), id, sweepFinds+20_000), e.cursor())
-		found = e.unknown(found)
+		found = k.unknown(found)
 		return found[:min(len(found), sweepFinds)], err
 	}
 	if k.at == 0 {
@@ -259,7 +260,15 @@ func (k *keeper) candidates(ctx context.Context) ([]record, error) {
 	if n < sweepRows {
 		k.at, k.resting = 0, time.Now()
 	}
-	return e.unknown(found), err
+	return k.unknown(found), err
+}
+
+// unknown returns those of the rows that are nowhere accounted for.
+func (k *keeper) unknown(recs []record) []record {
+	if m := k.store.reader.memory; m != nil {
+		recs = slices.DeleteFunc(recs, func(r record) bool { return m.has(r.id) })
+	}
+	return k.store.engine.unknown(recs, k.store.databaseNow())
 }
 
 // restarted notices that the sequence counts from the beginning again (TRUNCATE … RESTART IDENTITY).

@@ -67,7 +67,7 @@ func (m *memory) apply(recs []record, now time.Time) {
 	}
 }
 
-// list gives the verdicts of some rows, or of all for nil.
+// has says that the row failed or is dead.
 func (m *memory) has(id int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

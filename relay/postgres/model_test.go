@@ -238,6 +238,9 @@ func (w *world) read(_ context.Context, q round) (a answers, err error) {
 		}) {
 			a.below = append(a.below, r.id)
 		}
+		if b.last {
+			a.passed = w.scan(1, b.upTo, len(w.rows), func(r *modelRow) bool { return isNew(r) && slices.Contains(b.blocked, r.key) })
+		}
 	}
 	if q.locks {
 		a.locks = w.locks()

@@ -99,6 +99,14 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 			a.below, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
 		}})
+		if b.last && len(b.blocked) > 0 {
+			stmts = append(stmts, stmt{sql: r.sql.passed, args: []any{b.upTo, b.blocked}, read: func(rows pgx.Rows) (err error) {
+				a.passed, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (rec record, err error) {
+					return rec, row.Scan(&rec.key, &rec.id)
+				})
+				return err
+			}})
+		}
 	}
 	if q.locks {
 		stmts = append(stmts, r.askLocks(&a))

@@ -78,6 +78,7 @@ type belowAsk struct {
 	limit   int
 	busy    []int64
 	blocked []string
+	last    bool // no look like this follows: the first rows of the closed keys are named too
 }
 
 // answers to a round.
@@ -96,7 +97,8 @@ type answers struct {
 	lookup  []record
 	lookCut bool // there may be more after the last of lookup
 
-	below []int64
+	below  []int64
+	passed []record // first new row of each closed key, for belowAsk.last
 
 	locks *lockView
 }

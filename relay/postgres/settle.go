@@ -55,8 +55,11 @@ func (m *marks) args(sentOnly bool) []any {
 
 func newMarkTexts(l *layout) markTexts {
 	if l.cols.Status == "" {
-		return markTexts{delete: fmt.Sprintf("DELETE FROM %s t WHERE %s = ANY ($1::int8[]) RETURNING %s::int8",
-			l.table, l.col(l.cols.ID, "int8"), l.col(l.cols.ID, "int8"))}
+		id := l.col(l.cols.ID, "int8")
+		return markTexts{
+			delete:  fmt.Sprintf("DELETE FROM %s t WHERE %s = ANY ($1::int8[]) RETURNING %s::int8", l.table, id, id),
+			applied: fmt.Sprintf("SELECT %s::int8 FROM %s t WHERE %s = ANY ($1::int8[])", id, l.table, id),
+		}
 	}
 	return markTexts{
 		sent: l.updateQuery(true), mixed: l.updateQuery(false), delete: l.deleteQuery(), applied: l.appliedQuery(),
@@ -352,23 +355,26 @@ func (s *Store) repeated(outs []relay.Outcome) (again []relay.Outcome) {
 
 // markInMemory deletes sent rows and remembers the rest.
 func (s *Store) markInMemory(ctx context.Context, outs []relay.Outcome) (applied []int64, err error) {
-	var gone []int64
+	var gone, stay []int64
 	for i := range outs {
 		if id := parseRow(outs[i].Row); outs[i].State == relay.StateSent {
 			gone = append(gone, id)
 		} else {
-			applied = append(applied, id)
+			stay = append(stay, id)
 		}
 	}
-	s.reader.memory.settle(outs, time.Now())
-	if len(gone) == 0 {
-		return applied, nil
+	var deleted, there []int64
+	into := func(ids *[]int64) func(pgx.Rows) error {
+		return func(rows pgx.Rows) (err error) {
+			*ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		}
 	}
-	kept := applied
-	err = s.db.tx(ctx, stmt{sql: s.marks.delete, args: []any{gone}, read: func(rows pgx.Rows) error {
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		applied = append(slices.Clone(kept), ids...)
-		return err
-	}})
-	return applied, err
+	err = s.db.tx(ctx, stmt{sql: s.marks.delete, args: []any{gone}, read: into(&deleted)},
+		stmt{sql: s.marks.applied, args: []any{stay}, read: into(&there)})
+	if err != nil {
+		return nil, err
+	}
+	s.reader.memory.settle(outs, time.Now())
+	return append(deleted, there...), nil
 }

@@ -17,6 +17,7 @@ type statements struct {
 	dueExact       string // and closed keys, heads, busy
 	reclaim        string // page, limit, bytes
 	below          string // up to, busy, closed keys, limit
+	passed         string // up to, closed keys
 	locks          string // own processes
 	claim          string // ids, limit, bytes
 }
@@ -42,6 +43,8 @@ func newStatements(l *layout) *statements {
 	s.below = fmt.Sprintf(`SELECT %s::int8 FROM %s t WHERE %s AND %s <= $1::int8 AND %s AND %s <> ALL ($2::int8[])
 		AND (%s IS NULL OR %s <> ALL ($3::text[])) ORDER BY %s + 0 LIMIT $4::int8`,
 		id, l.table, l.isNew(), id, l.itsTime(), id, l.key(), l.key(), id)
+	s.passed = fmt.Sprintf("SELECT %s, min(%s)::int8 FROM %s t WHERE %s AND %s <= $1::int8 AND %s = ANY ($2::text[]) GROUP BY 1",
+		l.key(), id, l.table, l.isNew(), id, l.key())
 	s.locks = l.lockQuery()
 	if l.cols.Status == "" {
 		return s
@@ -167,9 +170,11 @@ func (l *layout) dueQueries(id string) (due, exact, reclaim string) {
 		reclaim = query(l.abandoned(), l.col(l.claimColumn(), "timestamptz"))
 	}
 	if l.failedIsNew() {
-		return "", "", reclaim
+		if c, _ := l.catalog.column(l.cols.NextRetryAt); c.notNull || c.fallback {
+			return "", "", reclaim // new rows have a time too: these are tracked, and swept
+		}
 	}
-	where := fmt.Sprintf("%s = %s AND %s <= %s", l.status(), l.failed, at, l.now(l.cols.NextRetryAt))
+	where := fmt.Sprintf("%s AND %s <= %s", l.isFailed(), at, l.now(l.cols.NextRetryAt))
 	return query(where, at), query(where+only, at), reclaim
 }
 

@@ -39,7 +39,7 @@ type tracker struct {
 	delayed delays
 
 	// settled rows may still be called busy by a Fetch that began before its caller knew of the mark.
-	settled map[int64]struct{}
+	settled map[int64]taken
 }
 
 // taken is what a row said when it was returned.
@@ -51,7 +51,7 @@ type taken struct {
 func newTracker(cursor int64) *tracker {
 	return &tracker{
 		cursor: cursor, maxGaps: usualGaps, out: map[int64]taken{}, passed: map[string]int64{}, replay: map[string]int64{},
-		settled: map[int64]struct{}{},
+		settled: map[int64]taken{},
 	}
 }
 
@@ -241,8 +241,9 @@ func (t *tracker) low() int64 {
 	return low
 }
 
-// knows says that the row is in one of the tracker's places, so that a sweep need not bring it.
-func (t *tracker) knows(id int64, key *string) bool {
+// knows says that the row, which is due, is in one of the tracker's places, so that a sweep need not bring
+// it.
+func (t *tracker) knows(id int64, key *string, now time.Time) bool {
 	if id > t.cursor || t.ready.has(id) {
 		return true
 	}
@@ -257,7 +258,9 @@ func (t *tracker) knows(id int64, key *string) bool {
 			return true
 		}
 	}
-	if slices.ContainsFunc(t.delayed, func(d delay) bool { return d.id == id }) {
+	// A person may have brought forward what is due much later.
+	soon := now.Add(2 * time.Second)
+	if slices.ContainsFunc(t.delayed, func(d delay) bool { return d.id == id && d.due.Before(soon) }) {
 		return true
 	}
 	return slices.ContainsFunc(t.gaps, func(g gapGroup) bool { return g.ids.has(id) })

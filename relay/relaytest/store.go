@@ -99,6 +99,7 @@ type Traits struct {
 	NoHeaders    bool
 	NoLastError  bool
 	NoReceipt    bool
+	NoSentAt     bool
 	NoStatus     bool // sent rows are deleted
 	FailedIsNew  bool // FAILED shares the word of NEW
 	HeadersJSON  bool // the headers column takes valid JSON only, so malformed text cannot be stored

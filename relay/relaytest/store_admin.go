@@ -101,7 +101,7 @@ func adminList(b *bed) {
 	require.NoError(b, err)
 	require.Len(b, rows, 1)
 	require.Equal(b, relay.StateSent, rows[0].State)
-	require.False(b, rows[0].SentAt.IsZero())
+	require.Equal(b, b.h.Traits.NoSentAt, rows[0].SentAt.IsZero())
 	require.NotEmpty(b, rows[0].Status)
 	if !b.h.Traits.NoReceipt {
 		require.Equal(b, b.row("e00003").Receipt, rows[0].Receipt)

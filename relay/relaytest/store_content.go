@@ -33,7 +33,9 @@ func (b *bed) one(row NewRow) relay.Event {
 	c := b.open()
 	evs := c.fetchEvents(10, 1<<24)
 	require.Len(b, evs, 1)
-	c.sent(evs[0].ID)
+	if !b.h.Traits.NoStatus { // there a sent row is deleted, and the case wants to look at it
+		c.sent(evs[0].ID)
+	}
 	require.NoError(b, c.Close())
 	return evs[0]
 }
