@@ -69,7 +69,7 @@ func (s *FakeStore) Get(ctx context.Context, eventID string) (relay.EventRow, bo
 // Retry implements relay.Admin.
 func (s *FakeStore) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, skipped int64, err error) {
 	return s.act(ctx, "Retry", f, dryRun, func(r *fakeRow) bool {
-		return r.state == relay.StateFailed || r.state == relay.StateDead
+		return r.state == relay.StateFailed || r.state == relay.StateDead && (!r.discarded() || len(f.EventIDs) > 0)
 	}, func(r *fakeRow) {
 		s.db.put(r, relay.StateFailed)
 		r.attempts, r.due = 0, s.db.now()
