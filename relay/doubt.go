@@ -7,10 +7,11 @@ import (
 
 // doubt is an event that keeps its key shut.
 type doubt struct {
-	row   RowID
-	read  uint64 // the event's place in the order of reading; 0 for rows of an earlier run
-	kind  doubtKind
-	topic string // doubtAway: the destination that does not answer
+	row    RowID
+	read   uint64 // the event's place in the order of reading; 0 for rows of an earlier run
+	kind   doubtKind
+	topic  string // doubtAway: the destination that does not answer
+	failed bool   // doubtAway: the row is FAILED in the table, and is doubtFailed when the wait is over
 }
 
 type doubtKind int
@@ -49,7 +50,7 @@ func (g *gate) fail(e *Event, dead bool) {
 // away shuts the key of an event that is handed back unsent, until its topic answers again. Every wait
 // is equally long, so g.waits is in the order of their ends.
 func (g *gate) away(e *Event, topic string, until time.Time) {
-	g.doubt(e, doubt{kind: doubtAway, topic: topic})
+	g.doubt(e, doubt{kind: doubtAway, topic: topic, failed: e.State == StateFailed})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.waits = append(g.waits, wait{key: *e.Key, topic: topic, until: until})
@@ -105,7 +106,15 @@ func (g *gate) endWaits(over func(*wait) bool) {
 			left = append(left, w)
 			continue
 		}
-		g.drop(w.key, func(d *doubt) bool { return d.kind == doubtAway && d.topic == w.topic })
+		g.drop(w.key, func(d *doubt) bool {
+			over := d.kind == doubtAway && d.topic == w.topic
+			if over && d.failed {
+				d.kind = doubtFailed
+				g.blocked = nil
+				return false
+			}
+			return over
+		})
 	}
 	clear(g.waits[len(left):])
 	g.waits = left
@@ -176,10 +185,17 @@ func (g *gate) drop(key string, match func(*doubt) bool) {
 	}
 }
 
+// drop takes out the doubts that match, and keeps what match made of the others.
 func (k *keyState) drop(match func(*doubt) bool) bool {
 	n := len(k.doubts)
-	k.doubts = slices.DeleteFunc(k.doubts, func(d doubt) bool { return match(&d) })
-	return len(k.doubts) < n
+	left := k.doubts[:0]
+	for i := range k.doubts {
+		if d := k.doubts[i]; !match(&d) {
+			left = append(left, d)
+		}
+	}
+	k.doubts = left
+	return len(left) < n
 }
 
 func (k *keyState) find(row RowID) int {

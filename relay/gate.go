@@ -34,6 +34,7 @@ type keyState struct {
 	shut     bool
 	reopened bool    // named in gate.reopened: its rows from first on are due again
 	first    RowID   // the oldest row that was in doubt or handed back while the key was shut
+	back     uint64  // the first in the order of reading that was handed back meanwhile; 0 for none
 	doubts   []doubt // in the order of reading; the first is the head, the only one that may be sent
 }
 
@@ -154,7 +155,7 @@ func (g *gate) passes(e *Event) bool {
 	return !k.shut || len(k.doubts) > 0 && k.doubts[0].row == e.Row && k.doubts[0].kind != doubtPending
 }
 
-// oldest says whether no earlier event of the key is in doubt. Only then may a verdict on the event go
+// oldest says whether no earlier event of the key is in doubt or was handed back. Only then may a verdict on the event go
 // into the table: were a later event FAILED or DEAD there while an earlier one is still NEW, a relay
 // that starts anew would hold the earlier behind the later.
 func (g *gate) oldest(e *Event) bool {
@@ -164,7 +165,10 @@ func (g *gate) oldest(e *Event) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := g.keys[*e.Key]
-	return len(k.doubts) == 0 || k.doubts[0].row == e.Row || k.doubts[0].read > e.read
+	if len(k.doubts) > 0 && k.doubts[0].row == e.Row {
+		return true
+	}
+	return (len(k.doubts) == 0 || k.doubts[0].read > e.read) && (k.back == 0 || k.back > e.read)
 }
 
 // hold shuts the key of an event that is about to be handed back.
@@ -174,7 +178,11 @@ func (g *gate) hold(e *Event) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.close(g.keys[*e.Key], e.Row)
+	k := g.keys[*e.Key]
+	g.close(k, e.Row)
+	if k.back == 0 || e.read < k.back {
+		k.back = e.read
+	}
 }
 
 // handBack frees a row that was read and not sent: it comes again once its key opens.
@@ -262,7 +270,7 @@ func (g *gate) close(k *keyState, row RowID) {
 // open opens a shut key once nothing of it is in doubt or busy.
 func (g *gate) open(key string, k *keyState) {
 	if k.shut && k.busy == 0 && len(k.doubts) == 0 {
-		k.shut, k.reopened = false, true
+		k.shut, k.reopened, k.back = false, true, 0
 		g.shut--
 		g.blocked = nil
 		g.reopened = append(g.reopened, key)

@@ -26,12 +26,8 @@ func (s *sender) bury(dead settling, f *Failure, topic string) {
 		Header{"postrider_dead_code", []byte(f.Code)},
 		Header{"postrider_dead_reason", []byte(f.Text)},
 		Header{"postrider_dead_attempts", []byte(strconv.Itoa(e.RetryCount + 1))})
-	s.dig(grave{settling: dead, rec: rec})
-}
-
-func (s *sender) dig(g grave) {
 	s.mu.Lock()
-	s.graves = append(s.graves, g)
+	s.graves = append(s.graves, grave{settling: dead, rec: rec})
 	s.mu.Unlock()
 	s.signal()
 }
@@ -107,9 +103,6 @@ func (s *sender) buried(g grave, f *Failure) {
 	dead := g.settling
 	switch {
 	case f == nil:
-	case f.Class == ClassHeld && g.rec.Key != nil:
-		s.dig(g) // the copy before it was refused, this one was not tried
-		return
 	case f.Class == ClassUnavailable || f.Class == ClassRelay:
 		s.report(dead.event, f, StateFailed)
 		s.gate.fail(dead.event, false)

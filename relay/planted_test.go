@@ -52,6 +52,7 @@ var plantedBugs = []planted{
 	{"answer older than the opening is let through", []change{{"gate.go", "			g.close(k, k.first)\n", "			g.reopened = append(g.reopened, *e.Key)\n			k.reopened = true\n"}}},
 	{"lost mark opens the gate", []change{{"settler.go", "s.gate.lost(e, out.State)", "s.gate.settled(e, StateSent)"}}},
 	{"verdict on an event behind one in doubt", []change{{"verdict.go", "case !s.gate.oldest(e):", "case !s.gate.oldest(e) && e == nil:"}}},
+	{"local verdict before earlier ones are sent", []change{{"sender.go", "case f.carries(e.Key):", "case f.carries(e.Key) && e == nil:"}}},
 	{"late row of a key is not looked for below its head", []change{{"doubt.go", "		return b\n", "		return a\n"}}},
 	{"head that waits in memory comes again at once", []change{{"gate.go", "			g.resting = append(g.resting, k.head())\n", ""}}},
 	{"failed Fetch forgets what had reopened", []change{{"poller.go", "		p.gate.restore(f.Reopened)\n", ""}}},

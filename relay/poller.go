@@ -39,7 +39,7 @@ func newPoller(o Options, g *gate, wake chan struct{}) *poller {
 	return &poller{
 		store: o.Store, gate: g, interval: o.PollInterval, maxKeys: o.MaxBlockedKeys,
 		log: o.Logger, hooks: o.Hooks, wake: wake, more: true,
-		trouble: pause{first: 100 * time.Millisecond, longest: 5 * time.Second},
+		trouble: pause{first: 100 * time.Millisecond, longest: 3 * time.Second},
 	}
 }
 

@@ -215,7 +215,6 @@ func (r *Relay) loadDoubts(ctx context.Context) error {
 
 // read hands batches to the sender until ctx ends or, with UntilDrained, nothing is left to do.
 func (r *Relay) read(ctx context.Context, batches chan<- []Event) error {
-	asked := false
 	for ctx.Err() == nil {
 		limit, bytes, ok := r.budget.wait(ctx, r.status.tick)
 		if !ok {
@@ -235,17 +234,11 @@ func (r *Relay) read(ctx context.Context, batches chan<- []Event) error {
 		r.status.polled()
 		if len(evs) == 0 {
 			if r.o.UntilDrained && idleBefore && !r.poller.more && r.nothingLeft() {
-				if asked {
-					return nil
-				}
-				// Before it ends it asks once more what holds the keys that are shut.
-				r.poller.headsAt, asked = time.Time{}, true
-				continue
+				return nil
 			}
 			r.poller.rest(ctx)
 			continue
 		}
-		asked = false
 		r.budget.take(evs)
 		select {
 		case batches <- evs:

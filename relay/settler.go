@@ -38,7 +38,7 @@ func newSettler(o Options, g *gate, b *budget, st *status) *settler {
 	return &settler{
 		store: o.Store, gate: g, budget: b, status: st, hooks: o.Hooks, log: o.Logger,
 		most: 2 * o.Batch, ready: make(chan struct{}, 1),
-		trouble: pause{first: 100 * time.Millisecond, longest: 5 * time.Second},
+		trouble: pause{first: 100 * time.Millisecond, longest: 3 * time.Second},
 	}
 }
 
@@ -120,6 +120,7 @@ func (s *settler) settle(ctx context.Context, batch []settling) {
 	}
 	for i := range batch {
 		e, out := batch[i].event, &batch[i].out
+		s.note(out)
 		if gone[e.Row] {
 			if !w.repeated { // else it was most probably our own mark, whose reply was lost
 				s.log.Warn("the row had changed since it was read and was left as it is",
@@ -127,7 +128,6 @@ func (s *settler) settle(ctx context.Context, batch []settling) {
 			}
 			s.gate.lost(e, out.State)
 		} else {
-			s.note(out)
 			s.gate.settled(e, out.State)
 		}
 		s.budget.give(e)

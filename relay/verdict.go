@@ -32,7 +32,7 @@ func (s *sender) fail(outs []settling, r refused) []settling {
 		s.o.Hooks.Failed(e, f, StateNew)
 		s.handBack(e)
 		return outs
-	case blameless && e.Key != nil && e.State != StateFailed:
+	case blameless && e.Key != nil:
 		// Nothing is written for what is not the event's fault: however long an outage lasts and
 		// however often it is tried, the row stays as it was (case P08).
 		s.report(e, f, StateNew)
@@ -55,7 +55,7 @@ func (s *sender) fail(outs []settling, r refused) []settling {
 func (s *sender) verdict(out *Outcome, e *Event, f *Failure, topic string) {
 	out.LastError = f.Error()
 	if f.Class != ClassRetriable && f.Class != ClassPermanent {
-		// Without a key, or FAILED in the table already: the table is what brings it again.
+		// Without a key there is no gate to wait behind: the table brings the event again.
 		out.State, out.RetryAfter = StateFailed, awayFor
 		return
 	}
