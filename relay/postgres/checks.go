@@ -2,12 +2,15 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postrider/postrider/relay"
 )
@@ -298,13 +301,15 @@ func (l *layout) checkZone(ctx context.Context, conn *pgx.Conn) error {
 	if !l.naive(l.cols.CreatedAt) && !l.naive(l.cols.NextRetryAt) {
 		return nil
 	}
-	var known bool
-	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_timezone_names WHERE lower(name) = lower($1::text))", l.zone).Scan(&known); err != nil {
-		return fmt.Errorf("look up time zone: %w", err)
-	}
-	if !known && l.zone != l.catalog.zone {
+	var at time.Time
+	err := conn.QueryRow(ctx, "SELECT (statement_timestamp() AT TIME ZONE $1::text)::timestamp", l.zone).Scan(&at)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
 		return &relay.SetupError{Kind: relay.SetupUsage, Thing: "outbox.time_zone", Reason: fmt.Sprintf("the server knows no zone %q", l.zone),
 			Fix: "use a name of pg_timezone_names, for example Europe/Berlin"}
+	}
+	if err != nil {
+		return fmt.Errorf("look up time zone: %w", err)
 	}
 	l.notice("%s has times without zone: they are taken as %s", l.thing(), l.zone)
 	if l.cols.CreatedAt == "" {
@@ -313,7 +318,7 @@ func (l *layout) checkZone(ctx context.Context, conn *pgx.Conn) error {
 	var ahead *bool
 	query := fmt.Sprintf("SELECT %s > statement_timestamp() + interval '2 minutes' FROM %s t ORDER BY %s DESC LIMIT 1",
 		l.instant(l.cols.CreatedAt), l.table, l.col(l.cols.ID, "int8"))
-	if err := conn.QueryRow(ctx, query).Scan(&ahead); err != nil && err != pgx.ErrNoRows {
+	if err := conn.QueryRow(ctx, query).Scan(&ahead); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("look at the newest row: %w", err)
 	}
 	if ahead != nil && *ahead {

@@ -134,6 +134,9 @@ func (c *choice) admit(r record) bool {
 		c.big = c.big || r.size > c.bytes
 		return false
 	}
+	if c.picks == nil {
+		c.picks = make([]record, 0, c.limit)
+	}
 	c.picks = append(c.picks, r)
 	c.used += r.size
 	c.taken[r.id] = true

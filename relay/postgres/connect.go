@@ -47,6 +47,7 @@ func settings(o relay.StoreOptions) [][2]string {
 		{"statement_timeout", strconv.FormatInt(o.StatementTimeout.Milliseconds(), 10)},
 		{"enable_seqscan", "off"},
 		{"jit", "off"},
+		{"bytea_output", "hex"},
 	}
 }
 
@@ -58,6 +59,10 @@ func connConfig(o relay.StoreOptions) (*pgx.ConnConfig, error) {
 	}
 	name := "postrider/" + o.Relay
 	config.RuntimeParams["application_name"] = strings.ToValidUTF8(name[:min(len(name), 63)], "")
+	// Defaults of a role or database that would change how values are read. Poolers know these names.
+	config.RuntimeParams["datestyle"] = "ISO, MDY"
+	config.RuntimeParams["client_encoding"] = "UTF8"
+	config.RuntimeParams["standard_conforming_strings"] = "on"
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
 	}
@@ -71,7 +76,7 @@ func connConfig(o relay.StoreOptions) (*pgx.ConnConfig, error) {
 
 // probe connects once and finds out whether a pooler sits in between: then the process that answers is not
 // the one that the connection was opened to.
-func probe(ctx context.Context, config *pgx.ConnConfig) (conn *pgx.Conn, pooled bool, err error) {
+func probe(ctx context.Context, config *pgx.ConnConfig, o relay.StoreOptions) (conn *pgx.Conn, pooled bool, err error) {
 	config = config.Copy()
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err = pgx.ConnectConfig(ctx, config)
@@ -83,7 +88,10 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (conn *pgx.Conn, pooled 
 		_ = conn.Close(ctx)
 		return nil, false, connectError(config, err)
 	}
-	return conn, pid != conn.PgConn().PID(), nil
+	if pooled = pid != conn.PgConn().PID(); !pooled {
+		_, err = conn.Exec(ctx, fmt.Sprintf("SET statement_timeout = %d", o.StatementTimeout.Milliseconds()))
+	}
+	return conn, pooled, err
 }
 
 // newPool makes the pool. A direct session keeps its settings and its prepared statements; behind a pooler

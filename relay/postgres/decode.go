@@ -42,6 +42,7 @@ const kindMarker = 9
 type decoder struct {
 	claimed bool  // the rows were just claimed
 	scans   bool  // rows are claimed later: they come without content, with the size that was estimated
+	most    int   // rows that may come, for the allocation
 	budget  int64 // bytes of content that are kept; what comes beyond counts as over the limits
 	types   *pgtype.Map
 }
@@ -55,6 +56,9 @@ func (d *decoder) records(rows pgx.Rows) (recs []record, marker int64, err error
 	}
 	var used int64
 	for rows.Next() {
+		if recs == nil {
+			recs = make([]record, 0, d.most)
+		}
 		raw := rows.RawValues()
 		r := record{id: number(raw[atID], fields[atID].Format)}
 		k := number(raw[atKind], fields[atKind].Format)

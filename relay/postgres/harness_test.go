@@ -56,23 +56,16 @@ type space struct {
 	url     string // with the schema as search_path
 	service string // the same for a service's sessions
 	schema  string
+	ddl     string
 }
 
 // newSpace makes a schema with the given tables.
 func newSpace(t testing.TB, server, ddl string, zone ...string) *space {
 	t.Helper()
-	s := &space{TB: t, schema: fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1))}
+	s := &space{TB: t, ddl: ddl, schema: fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1))}
 	admin := connect(t, server)
 	exec(t, admin, "CREATE SCHEMA "+s.schema)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		conn, err := pgx.Connect(ctx, server)
-		if err == nil {
-			_, _ = conn.Exec(ctx, "DROP SCHEMA "+s.schema+" CASCADE")
-			_ = conn.Close(ctx)
-		}
-	})
+	atEnd(t, server, "DROP SCHEMA "+s.schema+" CASCADE")
 	u, err := url.Parse(server)
 	require.NoError(t, err)
 	q := u.Query()
@@ -87,6 +80,22 @@ func newSpace(t testing.TB, server, ddl string, zone ...string) *space {
 	}
 	exec(t, s.conn(), ddl)
 	return s
+}
+
+// atEnd runs a statement when the test is over.
+func atEnd(t testing.TB, server, sql string) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		conn, err := pgx.Connect(ctx, server)
+		if err == nil {
+			_, err = conn.PgConn().Exec(ctx, sql).ReadAll()
+			_ = conn.Close(ctx)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", sql, err)
+		}
+	})
 }
 
 func (s *space) conn() *pgx.Conn { return connect(s.TB, s.service) }

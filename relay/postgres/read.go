@@ -124,7 +124,7 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 }
 
 func (r *reader) decoder(q round) *decoder {
-	return &decoder{scans: r.layout.claim == relay.ClaimRows, budget: q.bytes, types: r.types}
+	return &decoder{scans: r.layout.claim == relay.ClaimRows, most: q.limit, budget: q.bytes, types: r.types}
 }
 
 // weigh learns from how many rows had to be dropped or could have come.
@@ -221,7 +221,7 @@ func (r *reader) askLocks(a *answers) stmt {
 func (r *reader) claim(ctx context.Context, picks []record, limit int, bytes int64) ([]record, error) {
 	var got []record
 	err := r.db.tx(ctx, stmt{sql: r.sql.claim, args: []any{idsOf(picks), limit, bytes}, read: func(rows pgx.Rows) (err error) {
-		got, _, err = (&decoder{claimed: true, budget: 1 << 62, types: r.types}).records(rows)
+		got, _, err = (&decoder{claimed: true, most: len(picks), budget: 1 << 62, types: r.types}).records(rows)
 		return err
 	}})
 	if err != nil {

@@ -25,7 +25,8 @@ const (
 
 // markTexts are the statements of Settle.
 type markTexts struct {
-	sent    string // all outcomes are SENT: the usual case, with fewer parameters
+	fresh   string // all outcomes are SENT, from NEW and without claims: the usual case, with few parameters
+	sent    string // all outcomes are SENT
 	mixed   string
 	delete  string // sent rows are deleted
 	applied string // which of the outcomes the rows show already
@@ -62,7 +63,7 @@ func newMarkTexts(l *layout) markTexts {
 		}
 	}
 	return markTexts{
-		sent: l.updateQuery(true), mixed: l.updateQuery(false), delete: l.deleteQuery(), applied: l.appliedQuery(),
+		fresh: l.freshQuery(), sent: l.updateQuery(true), mixed: l.updateQuery(false), delete: l.deleteQuery(), applied: l.appliedQuery(),
 	}
 }
 
@@ -128,6 +129,13 @@ func (l *layout) updateQuery(sentOnly bool) string {
 	}
 	return fmt.Sprintf("UPDATE %s t SET %s FROM %s WHERE %s RETURNING %s::int8",
 		l.table, strings.Join(set, ", "), l.source(sentOnly), l.asRead(), l.col(l.cols.ID, "int8"))
+}
+
+// freshQuery is updateQuery for events that were NEW and never claimed: their state says all.
+func (l *layout) freshQuery() string {
+	text, from := l.updateQuery(true), l.source(true)
+	text = strings.Replace(text, from, "unnest($1::int8[], $2::text[], $3::int4[], $4::int8[]) o(id, topic, part, off)", 1)
+	return strings.Replace(text, l.asRead(), fmt.Sprintf("%s = o.id AND %s", l.col(l.cols.ID, "int8"), l.isNew()), 1)
 }
 
 // cleared is NULL where the column takes it.
@@ -317,15 +325,8 @@ func (s *Store) mark(ctx context.Context, outs []relay.Outcome) (applied []int64
 		if err != nil {
 			return nil, err
 		}
-		sentOnly := !slices.ContainsFunc(m.to, func(k int16) bool { return k != codeSent })
-		text := s.marks.mixed
-		switch {
-		case i == 0:
-			text = s.marks.delete
-		case sentOnly:
-			text = s.marks.sent
-		}
-		stmts = append(stmts, stmt{sql: text, args: m.args(i == 0 || sentOnly), read: collect})
+		text, args := s.statement(m, i == 0)
+		stmts = append(stmts, stmt{sql: text, args: args, read: collect})
 	}
 	if again := s.repeated(outs); len(again) > 0 {
 		m, err := s.newMarks(again)
@@ -338,6 +339,22 @@ func (s *Store) mark(ctx context.Context, outs []relay.Outcome) (applied []int64
 	stmts[0].read = func(rows pgx.Rows) error { applied = nil; return first(rows) } // of the last try only
 	err = s.db.tx(ctx, stmts...)
 	return applied, err
+}
+
+// statement picks the cheapest for the marks.
+func (s *Store) statement(m *marks, deleted bool) (text string, args []any) {
+	only := func(codes []int16, code int16) bool {
+		return !slices.ContainsFunc(codes, func(k int16) bool { return k != code })
+	}
+	switch {
+	case deleted:
+		return s.marks.delete, m.args(true)
+	case !only(m.to, codeSent):
+		return s.marks.mixed, m.args(false)
+	case only(m.from, codeNew) && s.options.Claim == relay.ClaimSingle && !s.layout.failedIsNew():
+		return s.marks.fresh, []any{m.ids, m.topics, m.partitions, m.offsets}
+	}
+	return s.marks.sent, m.args(true)
 }
 
 // repeated lists the outcomes that an earlier Settle may have written although it failed.

@@ -40,11 +40,11 @@ func newStatements(l *layout) *statements {
 		(SELECT t.* FROM %s t WHERE %s BETWEEN g.lo AND g.hi AND %s ORDER BY %s LIMIT $3::int8 + 1) t ORDER BY %s LIMIT $3::int8 + 1`,
 		l.table, id, l.open(), id, id), "id", 3, 4)
 	s.replay = l.replay(id)
-	s.below = fmt.Sprintf(`SELECT %s::int8 FROM %s t WHERE %s AND %s <= $1::int8 AND %s AND %s <> ALL ($2::int8[])
-		AND (%s IS NULL OR %s <> ALL ($3::text[])) ORDER BY %s + 0 LIMIT $4::int8`,
-		id, l.table, l.isNew(), id, l.itsTime(), id, l.key(), l.key(), id)
-	s.passed = fmt.Sprintf("SELECT %s, min(%s)::int8 FROM %s t WHERE %s AND %s <= $1::int8 AND %s = ANY ($2::text[]) GROUP BY 1",
-		l.key(), id, l.table, l.isNew(), id, l.key())
+	s.below = fmt.Sprintf(`SELECT %s::int8 FROM %s t WHERE %s AND %s <= $1::int8 AND %s AND NOT %s
+		AND NOT %s ORDER BY %s + 0 LIMIT $4::int8`,
+		id, l.table, l.isNew(), id, l.itsTime(), among(id, "$2::int8[]"), among(l.key(), "$3::text[]"), id)
+	s.passed = fmt.Sprintf("SELECT %s, min(%s)::int8 FROM %s t WHERE %s AND %s <= $1::int8 AND %s GROUP BY 1",
+		l.key(), id, l.table, l.isNew(), id, among(l.key(), "$2::text[]"))
 	s.locks = l.lockQuery()
 	if l.cols.Status == "" {
 		return s
@@ -54,6 +54,13 @@ func newStatements(l *layout) *statements {
 		s.claim = l.claimQuery(id)
 	}
 	return s
+}
+
+// among says whether a value is in an array; NULL is in none. A cached plan compares "= ANY" of a parameter
+// with one element after the other for each row, which with ten thousand closed keys takes a third of a
+// second a read. A subquery is hashed in every plan, and IS TRUE keeps it from becoming a join.
+func among(value, array string) string {
+	return fmt.Sprintf("((%s IN (SELECT unnest(%s))) IS TRUE)", value, array)
 }
 
 // scan is the select list of a read without FROM: one row of the table, what it is and what it weighs.
@@ -68,7 +75,7 @@ func (l *layout) scan(blocked string, abandoned int) string {
 	}
 	fresh := "1"
 	if blocked != "" {
-		fresh = fmt.Sprintf("CASE WHEN NOT (%s) AND %s = ANY (%s) THEN 3 ELSE 1 END", tried, l.key(), blocked)
+		fresh = fmt.Sprintf("CASE WHEN NOT (%s) AND %s THEN 3 ELSE 1 END", tried, among(l.key(), blocked))
 	}
 	kind := fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s ELSE 2 END", l.isNew(), l.itsTime(), fresh)
 	if !l.failedIsNew() && l.cols.Status != "" {
@@ -139,8 +146,8 @@ func (l *layout) content(take string) string {
 func (l *layout) replay(id string) string {
 	window := fmt.Sprintf(`(SELECT CASE WHEN count(*) < $5::int8 THEN $2::int8 ELSE max(x.id) END AS hi
 		FROM (SELECT %s AS id FROM %s t WHERE %s BETWEEN $1::int8 AND $2::int8 ORDER BY %s LIMIT $5::int8) x)`, id, l.table, id, id)
-	read := l.limited(l.scan("", 0)+fmt.Sprintf(" FROM %s t WHERE %s BETWEEN $1::int8 AND (SELECT w.hi FROM w) AND %s AND %s = ANY ($6::text[]) ORDER BY %s LIMIT $3::int8 + 1",
-		l.table, id, l.isNew(), l.key(), id), "id", 3, 4)
+	read := l.limited(l.scan("", 0)+fmt.Sprintf(" FROM %s t WHERE %s BETWEEN $1::int8 AND (SELECT w.hi FROM w) AND %s AND %s ORDER BY %s LIMIT $3::int8 + 1",
+		l.table, id, l.isNew(), among(l.key(), "$6::text[]"), id), "id", 3, 4)
 	payload := "NULL::text"
 	if c, _ := l.catalog.column(l.cols.Payload); c.kind == "bytea" {
 		payload = "NULL::bytea"
@@ -161,7 +168,7 @@ func (l *layout) dueQueries(id string) (due, exact, reclaim string) {
 		scan := strings.Replace(l.scan("", 1), "SELECT ", "SELECT "+order+" AS at, ", 1)
 		return l.limited(fmt.Sprintf("%s FROM %s t WHERE %s ORDER BY %s, %s LIMIT $1::int8", scan, l.table, where, order, id), "at, id", 2, 3)
 	}
-	only := fmt.Sprintf(" AND (%s IS NULL OR %s <> ALL ($4::text[]) OR %s = ANY ($5::int8[])) AND %s <> ALL ($6::int8[])", l.key(), l.key(), id, id)
+	only := fmt.Sprintf(" AND (NOT %s OR %s) AND NOT %s", among(l.key(), "$4::text[]"), among(id, "$5::int8[]"), among(id, "$6::int8[]"))
 	if l.own {
 		where := fmt.Sprintf("%s <= %s AND (%s OR %s)", at, l.now(l.cols.NextRetryAt), l.open(), l.abandoned())
 		return query(where, at), query(where+only, at), ""

@@ -69,7 +69,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, pooled, err := probe(ctx, config)
+	conn, pooled, err := probe(ctx, config, o)
 	if err != nil {
 		return nil, err
 	}
