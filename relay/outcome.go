@@ -77,7 +77,8 @@ type Sink interface {
 	// Records of one key reach their partition in the order given. When a record is refused, later
 	// records of its key that were already handed over are not written: they are reported as ClassHeld.
 	// Records for a partition that still owes an answer from an earlier Write are reported at once as
-	// ClassUnavailable.
+	// ClassUnavailable. Whether it owes one is asked once a Write: were it to answer between two records
+	// of a key, the second would be written without the first.
 	//
 	// When ctx ends, Write returns; records whose fate is unknown stay unreported until Close.
 	Write(ctx context.Context, recs []Record, report func(i int, r Result))

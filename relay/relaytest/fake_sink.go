@@ -84,12 +84,13 @@ func (s *FakeSink) Write(ctx context.Context, recs []relay.Record, report func(i
 	var left sync.WaitGroup
 	flights := map[place]*fakeFlight{}
 	held := map[topicKey]bool{}
+	owes := s.owing()
 	for i := range recs {
 		r := recs[i] // the caller's memory is its own again when Write returns
 		failure := s.check(&r, held)
 		if failure == nil {
 			to := place{r.Topic, s.k.partition(&r)}
-			if failure = s.owes(to); failure == nil {
+			if failure = busy(owes, to); failure == nil {
 				if flights[to] == nil {
 					flights[to] = &fakeFlight{s: s, to: to, report: report, left: &left}
 				}
@@ -135,10 +136,20 @@ func heldBack(topic string) *relay.Failure {
 	return &relay.Failure{Class: relay.ClassHeld, Code: "HELD", Text: "topic " + topic + ": an earlier record of the key was refused"}
 }
 
-func (s *FakeSink) owes(to place) *relay.Failure {
+// owing lists the partitions that owe an answer. A Write asks once: were a partition to answer between
+// two records of a key, the second would be written without the first.
+func (s *FakeSink) owing() map[place]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy[to] == nil {
+	owes := map[place]bool{}
+	for to := range s.busy {
+		owes[to] = true
+	}
+	return owes
+}
+
+func busy(owes map[place]bool, to place) *relay.Failure {
+	if !owes[to] {
 		return nil
 	}
 	return &relay.Failure{Class: relay.ClassUnavailable, Code: relay.CodePartitionBusy, Text: "topic " + to.topic + ": owes an answer"}
