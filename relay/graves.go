@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // grave is a dead event whose copy is still to be written to the dead-letter topic. Its row is marked
@@ -12,6 +13,10 @@ type grave struct {
 	settling
 	rec Record
 }
+
+// graveRetry is when an event whose copy could not be written is tried anew, from the start: its own
+// topic is asked again too, so this is not done at every breath of an outage.
+const graveRetry = 30 * time.Second
 
 // bury queues a dead event for the dead-letter topic, with the reason in headers.
 func (s *sender) bury(dead settling, f *Failure, topic string) {
@@ -106,7 +111,7 @@ func (s *sender) buried(g grave, f *Failure) {
 	case f.Class == ClassUnavailable || f.Class == ClassRelay:
 		s.report(dead.event, f, StateFailed)
 		s.gate.fail(dead.event, false)
-		dead.out.State, dead.out.Attempt, dead.out.RetryAfter = StateFailed, false, awayFor
+		dead.out.State, dead.out.Attempt, dead.out.RetryAfter = StateFailed, false, graveRetry
 		dead.out.LastError += " (waits for the dead-letter topic " + s.o.DeadLetterTopic + ": " + f.Code + ")"
 	default:
 		dead.out.LastError += " (no copy in the dead-letter topic " + s.o.DeadLetterTopic + ": " + f.Code + ")"

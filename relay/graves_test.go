@@ -90,7 +90,7 @@ func TestDeadLetter_Unavailable(t *testing.T) {
 		require.Contains(t, r.state("bad-1").LastError, "(waits for the dead-letter topic dead: NOT_ENOUGH_REPLICAS)")
 		require.Equal(t, []string{"good-1"}, r.arrived("t"))
 		back.Store(true)
-		time.Sleep(5 * time.Second)
+		time.Sleep(30 * time.Second)
 		require.Equal(t, []string{"bad-1"}, r.arrived("dead"))
 		require.Equal(t, relay.StateDead, r.state("bad-1").State)
 		require.Equal(t, 1, r.state("bad-1").Attempts)

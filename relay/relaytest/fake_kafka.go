@@ -14,8 +14,9 @@ import (
 type FakeKafka struct {
 	partitions int32
 
-	mu     sync.Mutex
-	topics map[string][][]FakeRecord // by topic and partition
+	mu      sync.Mutex
+	topics  map[string][][]FakeRecord // by topic and partition
+	keyless uint32                    // where records without a key go next
 }
 
 // FakeRecord is a record in a topic.
@@ -30,6 +31,13 @@ type FakeRecord struct {
 // many partitions each.
 func NewFakeKafka(partitions int32) *FakeKafka {
 	return &FakeKafka{partitions: partitions, topics: map[string][][]FakeRecord{}}
+}
+
+// Create makes a topic with another number of partitions.
+func (k *FakeKafka) Create(topic string, partitions int32) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.topics[topic] = make([][]FakeRecord, partitions)
 }
 
 // Records returns a topic's records, by partition in the order of their offsets.
@@ -68,9 +76,6 @@ func (r FakeRecord) Header(name string) string {
 func (k *FakeKafka) append(topic string, partition int32, r relay.Record) relay.Receipt {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.topics[topic] == nil {
-		k.topics[topic] = make([][]FakeRecord, k.partitions)
-	}
 	p := k.topics[topic][partition]
 	at := relay.Receipt{Topic: topic, Partition: partition, Offset: int64(len(p))}
 	k.topics[topic][partition] = append(p, FakeRecord{Record: r, Receipt: at, At: time.Now()})
@@ -83,14 +88,22 @@ func (k *FakeKafka) acked(r relay.Receipt) {
 	k.topics[r.Topic][r.Partition][r.Offset].Acked = true
 }
 
+// partition chooses where a record goes.
 func (k *FakeKafka) partition(r *relay.Record) int32 {
-	if r.Partition != nil {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.topics[r.Topic] == nil {
+		k.topics[r.Topic] = make([][]FakeRecord, k.partitions)
+	}
+	n := uint32(len(k.topics[r.Topic]))
+	switch {
+	case r.Partition != nil:
 		return *r.Partition
+	case r.Key == nil:
+		k.keyless++
+		return int32(k.keyless % n)
 	}
 	h := fnv.New32a()
 	_, _ = h.Write(r.Key)
-	if r.Key == nil {
-		_, _ = h.Write(r.Value)
-	}
-	return int32(h.Sum32() % uint32(k.partitions))
+	return int32(h.Sum32() % n)
 }

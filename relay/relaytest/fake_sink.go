@@ -37,6 +37,8 @@ type FakeSink struct {
 	k *FakeKafka
 	o FakeSinkOptions
 
+	turn chan struct{} // holds a token while a Write runs
+
 	mu      sync.Mutex
 	busy    map[place]*fakeFlight
 	dropped int
@@ -57,7 +59,8 @@ func (k *FakeKafka) Sink(o FakeSinkOptions) *FakeSink {
 	if o.Patience <= 0 {
 		o.Patience = time.Second
 	}
-	return &FakeSink{k: k, o: o, busy: map[place]*fakeFlight{}, ended: make(chan struct{}), changed: make(chan struct{})}
+	return &FakeSink{k: k, o: o, turn: make(chan struct{}, 1), busy: map[place]*fakeFlight{},
+		ended: make(chan struct{}), changed: make(chan struct{})}
 }
 
 // fakeFlight is the share of one Write that goes to one partition.
@@ -72,6 +75,8 @@ type fakeFlight struct {
 
 // Write implements relay.Sink.
 func (s *FakeSink) Write(ctx context.Context, recs []relay.Record, report func(int, relay.Result)) {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	if s.isEnded() {
 		return
 	}
