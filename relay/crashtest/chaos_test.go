@@ -140,6 +140,7 @@ func torment(t *testing.T, s *servers, c chaosRun, seed uint64, long time.Durati
 	require.Empty(t, report.Findings)
 	require.Greater(t, report.Committed, 200, "there was too little traffic for the result to mean anything")
 	require.Positive(t, report.RolledBack)
+	require.Positive(t, report.Unknown, "no COMMIT was cut")
 }
 
 // play deals both decks side by side, and over again: in a short run until servers and networks were

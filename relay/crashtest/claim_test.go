@@ -16,9 +16,10 @@ import (
 
 // claimWorld is two relays that share a table by claims. Only the first runs, and what it claims waits
 // in front of Kafka.
-func claimWorld(t *testing.T, s server, batch int) (w *world, first, second *process) {
+func claimWorld(t *testing.T, s server, set settings) (w *world, first, second *process) {
 	t.Helper()
-	w = sharedWorld(t, s, settings{claim: relay.ClaimRows, relays: 2, batch: batch, shutdownTimeout: time.Second})
+	set.claim, set.relays, set.shutdownTimeout = relay.ClaimRows, 2, time.Second
+	w = sharedWorld(t, s, set)
 	first, second = w.relays[0], w.relays[1]
 	first.start(t)
 	w.commit(t, len(keys), keys...)
@@ -44,7 +45,7 @@ func onDatabases(t *testing.T, test func(t *testing.T, s server)) {
 func TestCase_C08_LateAcknowledgement(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, s server) {
-		w, slow, other := claimWorld(t, s, 100)
+		w, slow, other := claimWorld(t, s, settings{})
 		w.commit(t, 1, keys[0])
 		w.db.has(t, 1, "SENDING")
 		other.start(t)
@@ -68,7 +69,7 @@ func TestCase_C08_LateAcknowledgement(t *testing.T) {
 func TestCase_C08_ShutdownAfterReclaim(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, s server) {
-		w, slow, other := claimWorld(t, s, 100)
+		w, slow, other := claimWorld(t, s, settings{})
 		w.commit(t, inFlight, keys...)
 		w.db.has(t, inFlight, "SENDING")
 		other.start(t)
@@ -92,7 +93,7 @@ func TestCase_C08_FrozenBeforeSending(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, s server) {
 		const batch = 10
-		w, frozen, other := claimWorld(t, s, batch)
+		w, frozen, other := claimWorld(t, s, settings{batch: batch, claimTimeout: 5 * time.Second})
 		w.commit(t, 2*batch, keys...)
 		w.db.has(t, 2*batch, "SENDING")
 		frozen.signal(syscall.SIGSTOP)
@@ -111,7 +112,7 @@ func TestCase_C08_FrozenBeforeSending(t *testing.T) {
 func TestCase_C06_NoReclaimBeforeTheTimeout(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, s server) {
-		w, slow, other := claimWorld(t, s, 100)
+		w, slow, other := claimWorld(t, s, settings{})
 		other.start(t)
 		other.ready(t)
 		w.commit(t, 1, keys[0])

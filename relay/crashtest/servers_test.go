@@ -5,6 +5,7 @@ package crashtest
 import (
 	"context"
 	"crypto/sha256"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -160,7 +162,17 @@ var relayBinary = sync.OnceValues(func() (string, error) {
 // builtIn is the directory that the binary was built into.
 var builtIn string
 
+// sideBySide is how many tests run at once unless told: they wait for servers and timeouts nearly all
+// of the time.
+const sideBySide = 8
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	told := false
+	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
+	if !told {
+		_ = flag.Set("test.parallel", strconv.Itoa(sideBySide))
+	}
 	code := m.Run()
 	if builtIn != "" {
 		_ = os.RemoveAll(builtIn)

@@ -1,0 +1,132 @@
+//go:build unix
+
+package crashtest
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// planted is a bug that the tests of this package must see: a change of the product's source, compiled
+// by an overlay, so that the tree itself stays as it is.
+type planted struct {
+	name    string
+	changes []change
+	seenBy  string // the tests to run, as for go test -run
+}
+
+// change replaces text that stands exactly once in a file below relay/.
+type change struct{ file, old, new string }
+
+var plantedBugs = []planted{
+	{"mark before ack", []change{{"sender.go", "s.o.Sink.Write(ctx, recs, f.report)", `for i := range recs {
+			f.report(i, Result{Receipt: Receipt{Topic: recs[i].Topic}})
+		}
+		s.o.Sink.Write(ctx, recs, func(int, Result) {})`}},
+		"TestKill_AfterReading/postgres-single"},
+	{"mark when it was handed over", []change{{"flight.go",
+		"f.evs[i] = f.sender.addLate(e)", "f.outs = append(f.outs, f.sender.sent(e, Receipt{Topic: f.topics[i]}, f.started))\n\t\t\tf.evs[i] = nil"}},
+		"TestCase_P08_OutageCostsNothing/postgres"},
+	{"retry of only the failed record of a key", []change{
+		{"gate.go", "return !k.shut || len(k.doubts) > 0 && k.doubts[0].row == e.Row && k.doubts[0].kind != doubtPending", "return true || k.shut"},
+		{"gate.go", "f.Blocked = g.blocked", "f.Blocked = nil"}},
+		"TestCase_O01"},
+	{"gates not loaded at the start", []change{{"relay.go", "	r.gate.load(ds)\n", ""}}, "TestCase_O01"},
+	{"mark without the claim's condition, PostgreSQL", []change{
+		{"postgres/settle.go", `"%s = o.id AND %s = CASE o.f`, `"%s = o.id AND (TRUE OR %s = CASE o.f`},
+		{"postgres/settle.go", `AND (o.tries < 0 OR %s = o.tries)"`, `AND (o.tries < 0 OR %s = o.tries))"`}},
+		"TestCase_C08.*/postgres"},
+	{"mark without the claim's condition, MySQL", []change{{"mysql/marks.go", "if len(where) == 0 {", "if true || len(where) == 0 {"}},
+		"TestCase_C08.*/mysql"},
+	{"cursor by the largest id", []change{{"postgres/tracker.go",
+		"if len(holders) == 0 || len(ids) == 0 {", "if true || len(holders) == 0 || len(ids) == 0 {"}},
+		"TestCase_P08_OutageCostsNothing/postgres"},
+	{"no order in what is read", []change{
+		{"poller.go", "p.trouble.reset()\n\tif got.Reclaimed", "p.trouble.reset()\n\trand.Shuffle(len(got.Events), func(i, j int) { got.Events[i], got.Events[j] = got.Events[j], got.Events[i] })\n\tif got.Reclaimed"},
+		{"poller.go", "\t\"log/slog\"\n", "\t\"log/slog\"\n\t\"math/rand/v2\"\n"}},
+		"TestKill_AfterReading/postgres-single"},
+	{"an outage counts as an attempt", []change{
+		{"verdict.go", "blameless := f.Class == ClassUnavailable || f.Class == ClassRelay", "blameless := false"},
+		{"verdict.go", "if f.Class != ClassRetriable && f.Class != ClassPermanent {", "if f.Class == ClassHeld {"}},
+		"TestCase_P08_OutageCostsNothing/postgres"},
+}
+
+// TestPlantedBugs plants one bug after the other and runs the tests that must see it:
+//
+//	POSTRIDER_PLANTED=1         all of them; or a part of a name
+//	POSTRIDER_PLANTED_RUN=NAME  run these tests instead, such as TestChaos
+func TestPlantedBugs(t *testing.T) {
+	which := os.Getenv("POSTRIDER_PLANTED")
+	if which == "" {
+		t.Skip("set POSTRIDER_PLANTED=1 to plant bugs in the relay and see them found (takes minutes)")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, bug := range plantedBugs {
+		if which != "1" && !strings.Contains(bug.name, which) {
+			continue
+		}
+		t.Run(bug.name, func(t *testing.T) {
+			cmd := exec.Command(self, "-test.run", cmp.Or(os.Getenv("POSTRIDER_PLANTED_RUN"), bug.seenBy), "-test.v")
+			cmd.Env = append(os.Environ(), "POSTRIDER_CRASH_BINARY="+bug.build(t), "POSTRIDER_PLANTED=")
+			out, err := cmd.CombinedOutput()
+			if err == nil {
+				t.Errorf("nothing sees it:\n%s", out)
+				return
+			}
+			t.Logf("seen:\n%s", findings(string(out)))
+		})
+	}
+}
+
+// findings are the lines that tell what was seen.
+func findings(out string) string {
+	var said []string
+	for line := range strings.Lines(out) {
+		trimmed := strings.TrimSpace(line)
+		if strings.HasPrefix(trimmed, "--- FAIL") || strings.HasPrefix(trimmed, "P") && strings.Contains(trimmed, ": ") ||
+			strings.Contains(trimmed, "_test.go:") && !strings.Contains(trimmed, "Error Trace") {
+			said = append(said, line)
+		}
+	}
+	return strings.Join(said[:min(12, len(said))], "")
+}
+
+// build compiles the relay with the bug in it.
+func (b planted) build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	sources := map[string]string{}
+	for _, c := range b.changes {
+		file := filepath.Join(root(), "relay", c.file)
+		if _, seen := sources[file]; !seen {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			sources[file] = string(text)
+		}
+		require.Equal(t, 1, strings.Count(sources[file], c.old), "%s: %q must stand once", c.file, c.old)
+		sources[file] = strings.Replace(sources[file], c.old, c.new, 1)
+	}
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	for file, text := range sources {
+		changed := filepath.Join(dir, filepath.Base(filepath.Dir(file))+"_"+filepath.Base(file))
+		require.NoError(t, os.WriteFile(changed, []byte(text), 0o600))
+		overlay.Replace[file] = changed
+	}
+	list, err := json.Marshal(overlay)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o600))
+	out := filepath.Join(dir, "postrider")
+	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", out, "github.com/postrider/postrider/relay/cmd/postrider")
+	cmd.Dir = filepath.Join(root(), "relay")
+	said, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	return out
+}
