@@ -89,8 +89,8 @@ func (c *choice) split(first round, got answers, second round, more answers) (fo
 			ready = append(ready, r)
 		}
 	}
-	slices.SortFunc(forward, byID)
-	slices.SortFunc(ready, byID)
+	slices.SortFunc(forward, lower)
+	slices.SortFunc(ready, lower)
 	for _, view := range []*lockView{got.locks, more.locks} {
 		if view != nil {
 			c.holders = view.names()
@@ -298,10 +298,10 @@ func (c *choice) takeForward(forward []record, ask *forwardAsk, end bool) {
 // claimed replaces the picks by those of them that could be claimed. The others are looked at again:
 // another relay has them, or they no longer are due.
 func (c *choice) claimed(got []record) {
-	slices.SortFunc(got, byID)
+	slices.SortFunc(got, lower)
 	var left []int64
 	for _, r := range c.picks {
-		if _, ok := slices.BinarySearchFunc(got, r, byID); !ok && r.id <= c.cursor {
+		if _, ok := slices.BinarySearchFunc(got, r, lower); !ok && r.id <= c.cursor {
 			left = append(left, r.id)
 		}
 	}

@@ -40,12 +40,14 @@ const (
 	codeUndefinedFunction = "42883"
 )
 
-// settings are what every session of the store has. Every statement of the hot path is driven by an
-// index; a sequential scan or a compiled plan could only come from missing statistics.
+// settings are what every session of the store has. Every statement of the hot path goes row by row along an
+// index, or from a list of ids to an index; any other plan could only come from wrong statistics.
 func settings(o relay.StoreOptions) [][2]string {
 	return [][2]string{
 		{"statement_timeout", strconv.FormatInt(o.StatementTimeout.Milliseconds(), 10)},
 		{"enable_seqscan", "off"},
+		{"enable_hashjoin", "off"},
+		{"enable_mergejoin", "off"},
 		{"jit", "off"},
 		{"bytea_output", "hex"},
 	}

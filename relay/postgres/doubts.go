@@ -88,8 +88,8 @@ func (s *Store) StillBlocking(ctx context.Context, rows []relay.RowID) ([]relay.
 		return slices.DeleteFunc(slices.Clone(rows), func(r relay.RowID) bool { return !s.reader.memory.has(parseRow(r)) }), nil
 	}
 	id := l.col(l.cols.ID, "int8")
-	query := fmt.Sprintf("SELECT %s::int8 FROM %s t WHERE %s = ANY ($1::int8[]) AND (%s OR %s = %s AND NOT %s)",
-		id, l.table, id, l.isFailed(), l.status(), l.dead, l.discarded())
+	query := fmt.Sprintf("SELECT %s::int8 FROM %s t WHERE %s = ANY ($1::int8[]) AND %s",
+		id, l.table, id, byID(fmt.Sprintf("%s OR %s = %s AND NOT %s", l.isFailed(), l.status(), l.dead, l.discarded())))
 	var still []relay.RowID
 	err := s.db.tx(ctx, stmt{sql: query, args: []any{parseRows(rows)}, read: func(rs pgx.Rows) error {
 		ids, err := pgx.CollectRows(rs, pgx.RowTo[int64])

@@ -248,7 +248,7 @@ func idsOf(recs []record) []int64 {
 	return ids
 }
 
-func byID(a, b record) int { return cmp.Compare(a.id, b.id) }
+func lower(a, b record) int { return cmp.Compare(a.id, b.id) }
 
 // lookedAt returns the ids of a round's lookup that were really looked at.
 func lookedAt(r round, got answers) spans {
@@ -274,7 +274,7 @@ func (e *engine) commit(t *tracker, c *choice) relay.Fetched {
 	t.replayedTo(c.replayed)
 	t.cursor = c.cursor
 	t.addGaps(c.holders, c.fresh)
-	slices.SortFunc(c.picks, byID)
+	slices.SortFunc(c.picks, lower)
 	got := relay.Fetched{More: c.more, Events: make([]relay.Event, 0, len(c.picks))}
 	for i := range c.picks {
 		r := &c.picks[i]

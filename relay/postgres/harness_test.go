@@ -69,7 +69,7 @@ func newSpace(t testing.TB, server, ddl string, zone ...string) *space {
 	u, err := url.Parse(server)
 	require.NoError(t, err)
 	q := u.Query()
-	q.Set("search_path", s.schema)
+	q.Set("search_path", s.schema+",pg_catalog")
 	u.RawQuery = q.Encode()
 	s.url = u.String()
 	s.service = s.url
@@ -163,6 +163,7 @@ type shape struct {
 	claims []relay.ClaimMode
 	// through is the variable of the server that the store connects to, if not the one under test.
 	through string
+	once    bool // on one server
 	// zone is the time zone of the service's sessions; the store is told by Table.TimeZone.
 	zone string
 }

@@ -20,6 +20,7 @@ func isPrepared(name string) bool { return strings.HasPrefix(name, "-1/") }
 type lockView struct {
 	holders  []holder
 	snapshot snapshot
+	byName   map[string]holder // made by find
 }
 
 // snapshot is pg_current_snapshot(): xids below xmin have ended, from xmax on they have not begun.
@@ -64,11 +65,14 @@ func (s snapshot) unfinished(h holder) bool {
 }
 
 func (v *lockView) find(name string) (holder, bool) {
-	i := slices.IndexFunc(v.holders, func(h holder) bool { return h.name == name })
-	if i < 0 {
-		return holder{}, false
+	if v.byName == nil {
+		v.byName = make(map[string]holder, len(v.holders))
+		for _, h := range v.holders {
+			v.byName[h.name] = h
+		}
 	}
-	return v.holders[i], true
+	h, ok := v.byName[name]
+	return h, ok
 }
 
 func (v *lockView) names() []string {

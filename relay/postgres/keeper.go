@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,16 +32,19 @@ type keeper struct {
 	saved   int64
 	savedAt time.Time
 	sweep   pace
-	at      int64 // the sweep has come down to here; 0: at the top
+	pause   time.Duration // between two sweeps of the whole table
+	at      int64         // the sweep has come down to here; 0: at the top
 	resting time.Time
-	last    int64 // of the sequence
+	seen    atomic.Int64 // the sequence's last value
 
 	stopOnce sync.Once
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
 
-func newKeeper(s *Store) *keeper { return &keeper{store: s, sweep: pace{every: keepEvery}} }
+func newKeeper(s *Store) *keeper {
+	return &keeper{store: s, sweep: pace{every: keepEvery}, pause: sweepPause}
+}
 
 const cursorTable = "outbox_cursor"
 
@@ -212,8 +216,8 @@ func (k *keeper) sweepStep(ctx context.Context) {
 	}
 	l := k.store.layout
 	id := l.col(l.cols.ID, "int8")
-	again, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s = ANY ($1::int8[]) AND %s AND %s",
-		id, l.key(), l.table, id, l.overdue(), l.itsTime()), idsOf(found))
+	again, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s = ANY ($1::int8[]) AND %s",
+		id, l.key(), l.table, id, byID(l.overdue()+" AND "+l.itsTime())), idsOf(found))
 	if err == nil {
 		k.store.engine.sweptUp(k.unknown(again))
 	}
@@ -241,7 +245,7 @@ func (k *keeper) candidates(ctx context.Context) ([]record, error) {
 		return found[:min(len(found), sweepFinds)], err
 	}
 	if k.at == 0 {
-		if time.Since(k.resting) < sweepPause {
+		if time.Since(k.resting) < k.pause {
 			return nil, nil
 		}
 		k.at = e.cursor()
@@ -254,8 +258,8 @@ func (k *keeper) candidates(ctx context.Context) ([]record, error) {
 		k.at, k.resting = 0, time.Now()
 		return nil, err
 	}
-	found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s BETWEEN $1::int8 AND $2::int8 AND %s AND %s ORDER BY %s LIMIT %d",
-		id, l.key(), l.table, id, l.overdue(), l.itsTime(), id, sweepRows), *low, k.at)
+	found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s BETWEEN $1::int8 AND $2::int8 AND %s ORDER BY %s LIMIT %d",
+		id, l.key(), l.table, id, byID(l.overdue()+" AND "+l.itsTime()), id, sweepRows), *low, k.at)
 	k.at = *low - 1
 	if n < sweepRows {
 		k.at, k.resting = 0, time.Now()
@@ -277,9 +281,7 @@ func (k *keeper) restarted(ctx context.Context) bool {
 	if err != nil || last == nil {
 		return false
 	}
-	before := k.last
-	k.last = *last
-	if *last >= before {
+	if before := k.seen.Swap(*last); *last >= before {
 		return false
 	}
 	k.store.engine.reset(0, nil)

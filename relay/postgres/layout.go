@@ -174,6 +174,10 @@ func (l *layout) isNew() string {
 	return l.status() + " = " + l.new
 }
 
+// byID marks a condition on rows that are looked up by id. An index of the state would find them too, and all
+// other rows of that state first, however many they have become since the statistics were taken.
+func byID(condition string) string { return "(" + condition + ") IS TRUE" }
+
 // open is the condition for NEW or FAILED.
 func (l *layout) open() string {
 	switch {

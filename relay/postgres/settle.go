@@ -88,7 +88,7 @@ func (l *layout) asRead() string {
 	if sending == "" {
 		sending = l.new
 	}
-	return fmt.Sprintf("%s = o.id AND %s = CASE o.f WHEN %d THEN %s WHEN %d THEN %s ELSE %s END"+
+	return fmt.Sprintf("%s = o.id AND (%s = CASE o.f WHEN %d THEN %s WHEN %d THEN %s ELSE %s END) IS TRUE"+
 		" AND (o.claim IS NULL OR %s = o.claim) AND (o.tries < 0 OR %s = o.tries)",
 		l.col(l.cols.ID, "int8"), l.status(), codeNew, l.new, codeFailed, failed, sending,
 		l.col(l.claimColumn(), "timestamptz"), l.attempts())
@@ -135,7 +135,7 @@ func (l *layout) updateQuery(sentOnly bool) string {
 func (l *layout) freshQuery() string {
 	text, from := l.updateQuery(true), l.source(true)
 	text = strings.Replace(text, from, "unnest($1::int8[], $2::text[], $3::int4[], $4::int8[]) o(id, topic, part, off)", 1)
-	return strings.Replace(text, l.asRead(), fmt.Sprintf("%s = o.id AND %s", l.col(l.cols.ID, "int8"), l.isNew()), 1)
+	return strings.Replace(text, l.asRead(), fmt.Sprintf("%s = o.id AND %s", l.col(l.cols.ID, "int8"), byID(l.isNew())), 1)
 }
 
 // cleared is NULL where the column takes it.

@@ -38,7 +38,7 @@ func newStatements(l *layout) *statements {
 	s.forwardBlocked = forward("$5::text[]")
 	s.lookup = l.limited(l.scan("", 0)+fmt.Sprintf(` FROM unnest($1::int8[], $2::int8[]) g(lo, hi) CROSS JOIN LATERAL
 		(SELECT t.* FROM %s t WHERE %s BETWEEN g.lo AND g.hi AND %s ORDER BY %s LIMIT $3::int8 + 1) t ORDER BY %s LIMIT $3::int8 + 1`,
-		l.table, id, l.open(), id, id), "id", 3, 4)
+		l.table, id, byID(l.open()), id, id), "id", 3, 4)
 	s.replay = l.replay(id)
 	s.below = fmt.Sprintf(`SELECT %s::int8 FROM %s t WHERE %s AND %s <= $1::int8 AND %s AND NOT %s
 		AND NOT %s ORDER BY %s + 0 LIMIT $4::int8`,
@@ -147,7 +147,7 @@ func (l *layout) replay(id string) string {
 	window := fmt.Sprintf(`(SELECT CASE WHEN count(*) < $5::int8 THEN $2::int8 ELSE max(x.id) END AS hi
 		FROM (SELECT %s AS id FROM %s t WHERE %s BETWEEN $1::int8 AND $2::int8 ORDER BY %s LIMIT $5::int8) x)`, id, l.table, id, id)
 	read := l.limited(l.scan("", 0)+fmt.Sprintf(" FROM %s t WHERE %s BETWEEN $1::int8 AND (SELECT w.hi FROM w) AND %s AND %s ORDER BY %s LIMIT $3::int8 + 1",
-		l.table, id, l.isNew(), among(l.key(), "$6::text[]"), id), "id", 3, 4)
+		l.table, id, byID(l.isNew()), among(l.key(), "$6::text[]"), id), "id", 3, 4)
 	payload := "NULL::text"
 	if c, _ := l.catalog.column(l.cols.Payload); c.kind == "bytea" {
 		payload = "NULL::bytea"
@@ -218,11 +218,11 @@ func (l *layout) claimQuery(id string) string {
 	return fmt.Sprintf(`UPDATE %s t SET %s FROM (SELECT p.id, p.st FROM (SELECT c.*, count(*) OVER w AS nth, sum(c.size) OVER w AS run
 		FROM (SELECT %s AS id, a.n, CASE WHEN %s = %s THEN 2 ELSE 0 END AS st, %s AS size
 			FROM unnest($1::int8[]) WITH ORDINALITY a(id, n) JOIN %s t ON %s = a.id
-			WHERE %s AND %s OR %s FOR UPDATE OF t SKIP LOCKED) c
+			WHERE %s FOR UPDATE OF t SKIP LOCKED) c
 		WINDOW w AS (ORDER BY c.n ROWS UNBOUNDED PRECEDING)) p WHERE p.nth <= $2::int8 AND (p.nth = 1 OR p.run <= $3::int8)) pick
 		WHERE %s = pick.id RETURNING %s::int8, 1, pick.st, 0::int8, %s, %s, %s, %s, %s, %s, %s::int4, %s, %s, %s, %s, 0`,
 		l.table, strings.Join(set, ", "),
-		id, l.status(), l.sending, l.size(true), l.table, id, l.open(), l.itsTime(), l.abandoned(),
+		id, l.status(), l.sending, l.size(true), l.table, id, byID(l.open()+" AND "+l.itsTime()+" OR "+l.abandoned()),
 		id, id, l.key(), l.eventID(), l.text(l.cols.AggregateType), l.text(l.cols.AggregateID), l.text(l.cols.EventType),
 		l.text(l.cols.Topic), l.attempts(), l.instant(l.cols.CreatedAt), headers, l.payload(), l.col(l.claimColumn(), "timestamptz"))
 }
