@@ -198,12 +198,6 @@ func (c *counter) Reclaimed(n int) {
 	c.reclaimed += n
 }
 
-func (c *counter) times(what string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.failed[what]
-}
-
 func (c *counter) count(n *int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -106,7 +106,7 @@ func readFile(o Options) ([]byte, error) {
 		}
 		f = opened
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, maxYAML+1))
 	if err != nil {
 		return nil, fileError(o.File, err)

@@ -128,7 +128,7 @@ func (m *tormentor) strike(t *testing.T, f fault) {
 func (m *tormentor) alive(t *testing.T) {
 	for _, r := range m.relays {
 		if !r.alive() {
-			t.Errorf("%s ended by itself with %s:\n%s", r.name, r.cmd.ProcessState, r.tail(10))
+			t.Errorf("%s ended by itself with %s:\n%s", r.name, r.run.Load().cmd.ProcessState, r.tail(10))
 			r.start(t)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +30,11 @@ type process struct {
 	env       []string
 	log       string // file; every run appends
 
+	run atomic.Pointer[life] // nil before the first start; several faults may look at it at once
+}
+
+// life is one run of a relay's process.
+type life struct {
 	cmd     *exec.Cmd
 	done    chan struct{} // closed when cmd has ended
 	started int64         // where the log of this run begins
@@ -53,9 +59,9 @@ func newProcess(t testing.TB, name string, db, kafka *proxy, env ...string) *pro
 		"POSTRIDER_KAFKA_BOOTSTRAP_SERVERS=" + kafka.addr,
 	}, env...)
 	t.Cleanup(func() {
-		if p.done != nil {
-			_ = p.cmd.Process.Kill()
-			<-p.done
+		if run := p.run.Load(); run != nil {
+			_ = run.cmd.Process.Kill()
+			<-run.done
 		}
 		if t.Failed() {
 			t.Logf("the end of %s's log:\n%s", p.name, p.tail(25))
@@ -72,16 +78,16 @@ func (p *process) start(t testing.TB) {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
 	defer log.Close()
-	p.started, _ = log.Seek(0, io.SeekEnd)
-	p.cmd = exec.Command(file, "run", "--timeout", lifetime)
-	p.cmd.Env, p.cmd.Dir = p.env, filepath.Dir(p.log)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	require.NoError(t, p.cmd.Start())
-	p.done = make(chan struct{})
-	go func(cmd *exec.Cmd, done chan struct{}) {
-		_ = cmd.Wait()
-		close(done)
-	}(p.cmd, p.done)
+	run := &life{cmd: exec.Command(file, "run", "--timeout", lifetime), done: make(chan struct{})}
+	run.started, _ = log.Seek(0, io.SeekEnd)
+	run.cmd.Env, run.cmd.Dir = p.env, filepath.Dir(p.log)
+	run.cmd.Stdout, run.cmd.Stderr = log, log
+	require.NoError(t, run.cmd.Start())
+	p.run.Store(run)
+	go func() {
+		_ = run.cmd.Wait()
+		close(run.done)
+	}()
 }
 
 // command is another verb of the binary with the relay's configuration.
@@ -95,19 +101,19 @@ func (p *process) command(args ...string) *exec.Cmd {
 // alive says whether the process runs.
 func (p *process) alive() bool {
 	select {
-	case <-p.done:
+	case <-p.run.Load().done:
 		return false
 	default:
 		return true
 	}
 }
 
-func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+func (p *process) signal(s syscall.Signal) { _ = p.run.Load().cmd.Process.Signal(s) }
 
 // kill is kill -9.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
-	<-p.done
+	<-p.run.Load().done
 }
 
 // term asks for an orderly end and returns the exit code and how long it took.
@@ -122,13 +128,13 @@ func (p *process) ended(t testing.TB, limit time.Duration) (code int, took time.
 	t.Helper()
 	began := time.Now()
 	select {
-	case <-p.done:
+	case <-p.run.Load().done:
 	case <-time.After(limit):
 		p.signal(syscall.SIGQUIT) // prints where it hangs
-		<-p.done
+		<-p.run.Load().done
 		t.Fatalf("%s did not end within %s of SIGTERM; it says:\n%s", p.name, limit, p.tail(200))
 	}
-	return p.cmd.ProcessState.ExitCode(), time.Since(began)
+	return p.run.Load().cmd.ProcessState.ExitCode(), time.Since(began)
 }
 
 // lines are the log's lines of the present run, or of all.
@@ -139,7 +145,7 @@ func (p *process) lines(all bool) []map[string]any {
 	}
 	defer file.Close()
 	if !all {
-		_, _ = file.Seek(p.started, io.SeekStart)
+		_, _ = file.Seek(p.run.Load().started, io.SeekStart)
 	}
 	var lines []map[string]any
 	scanner := bufio.NewScanner(file)

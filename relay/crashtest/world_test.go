@@ -86,7 +86,7 @@ func newWorld(t testing.TB, s server, db, kafka string, set settings) *world {
 func (w *world) start(t testing.TB) {
 	t.Helper()
 	for _, r := range w.relays {
-		if r.done == nil || !r.alive() {
+		if r.run.Load() == nil || !r.alive() {
 			r.start(t)
 		}
 	}

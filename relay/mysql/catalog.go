@@ -50,10 +50,7 @@ func readCatalog(ctx context.Context, db *sql.DB, s server, spec string) (catalo
 	if len(parts) == 2 {
 		c.schema = parts[0]
 	}
-	rows, err := db.QueryContext(ctx, "SELECT 1 FROM "+c.table()+" LIMIT 0")
-	if err == nil {
-		err = rows.Close()
-	}
+	err = readable(ctx, db, "SELECT 1 FROM "+c.table()+" LIMIT 0")
 	switch number(err) {
 	case 0:
 	case errNoTable, errUnknownDatabase:
@@ -248,4 +245,15 @@ func (ix *index) starts(columns ...string) bool {
 		}
 	}
 	return true
+}
+
+// readable runs a query that returns no rows and says whether the server lets this user ask it.
+func readable(ctx context.Context, db *sql.DB, query string) error {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	rows.Next()
+	return rows.Err()
 }

@@ -29,13 +29,6 @@ func (s *Store) Retry(ctx context.Context, f relay.Filter, dryRun bool) (done, s
 	return s.change(ctx, f, "("+l.failedWhere()+") OR ("+dead+")", sets, dryRun)
 }
 
-func (l *layout) retriableDead(f relay.Filter) string {
-	if len(f.EventIDs) > 0 {
-		return l.status(l.states.Dead)
-	}
-	return l.deadWhere()
-}
-
 // Discard gives up DEAD rows.
 func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryRun bool) (done, skipped int64, err error) {
 	l := s.layout()

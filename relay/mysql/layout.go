@@ -103,10 +103,7 @@ func (l *layout) firstOf(spec string) (string, bool) {
 // hidden says whether a column is there and this user may not see it.
 func (l *layout) hidden(ctx context.Context, db *sql.DB, spec string) bool {
 	for _, name := range strings.Split(spec, "|") {
-		rows, err := db.QueryContext(ctx, "SELECT "+ident(name)+" FROM "+l.table+" LIMIT 0")
-		if err == nil {
-			err = rows.Close()
-		}
+		err := readable(ctx, db, "SELECT "+ident(name)+" FROM "+l.table+" LIMIT 0")
 		if n := number(err); n == errNoColumnRight || n == errNoTableRight {
 			return true
 		}

@@ -160,7 +160,7 @@ func (l *layout) refusal(ctx context.Context, conn *pgx.Conn, c column, word str
 	if word == "" {
 		return "the word is empty", nil
 	}
-	if c.enum != nil && len(c.enum) > 0 && !slices.Contains(c.enum, word) {
+	if len(c.enum) > 0 && !slices.Contains(c.enum, word) {
 		return "its type has " + strings.Join(c.enum, ", "), nil
 	}
 	if n := c.maxChars(); n > 0 && utf8.RuneCountInString(word) > n {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -354,7 +355,7 @@ func (tt *testTable) Row(t *testing.T, eventID string) (relaytest.Row, bool) {
 	tt.aside(func(conn *pgx.Conn) {
 		err = conn.QueryRow(t.Context(), query, eventID).Scan(&id, &status, &r.RetryCount, &due, &lastEr, &r.Payload, &sent, &topic, &partition, &offset)
 	})
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return r, false
 	}
 	require.NoError(t, err)

@@ -37,8 +37,7 @@ type modelRow struct {
 type modelTx struct {
 	name    string
 	xid     uint32 // 0 before the first write
-	began   int64
-	visible int64 // the moment of its commit, 0 before
+	visible int64  // the moment of its commit, 0 before
 	drawn   []int64
 	gone    bool // rolled back
 	keys    []string
