@@ -45,7 +45,7 @@ func (w *world) open(slot, life int, drained bool) *session {
 		Silence: func(_ string, partition int32) time.Duration { return w.silence(slot, partition) },
 		Answer:  func(r *relay.Record, partition int32) *relay.Failure { return w.answer(slot, r, partition) },
 	}))
-	log := io.Writer(io.Discard)
+	log := io.Discard
 	if os.Getenv("POSTRIDER_SIM_LOG") != "" {
 		log = os.Stderr
 	}
