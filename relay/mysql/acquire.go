@@ -112,7 +112,8 @@ func (s *Store) holder(ctx context.Context, conn *sql.Conn) string {
 	}
 	who := fmt.Sprintf("connection %d", id.Int64)
 	var host, name string
-	if conn.QueryRowContext(ctx, "SELECT host FROM information_schema.processlist WHERE id = ?", id.Int64).Scan(&host) == nil {
+	if conn.QueryRowContext(ctx, "SELECT host FROM information_schema.processlist WHERE id = ?",
+		id.Int64).Scan(&host) == nil {
 		who += " from " + host
 	}
 	if conn.QueryRowContext(ctx, `SELECT attr_value FROM performance_schema.session_account_connect_attrs

@@ -107,7 +107,8 @@ func (l *layout) where(f relay.Filter, state string) (string, []any, error) {
 		where, args = append(where, "LOCATE(?, COALESCE("+col(l.cols.LastError)+", '')) > 0"), append(args, f.Error)
 	}
 	if f.Since > 0 && l.cols.CreatedAt != "" {
-		where = append(where, fmt.Sprintf("%s >= NOW(6) - INTERVAL %d MICROSECOND", col(l.cols.CreatedAt), f.Since.Microseconds()))
+		where = append(where, fmt.Sprintf("%s >= NOW(6) - INTERVAL %d MICROSECOND", col(l.cols.CreatedAt),
+			f.Since.Microseconds()))
 	}
 	if f.After != "" {
 		n, err := l.rowNumber(f.After)
@@ -150,7 +151,8 @@ func (s *Store) List(ctx context.Context, f relay.Filter) ([]relay.EventRow, err
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
-	rows, err := s.rows(ctx, false, s.index(f)+" WHERE "+where+fmt.Sprintf(" ORDER BY %s LIMIT %d", col(s.layout().cols.ID), f.Limit), args)
+	rows, err := s.rows(ctx, false, s.index(f)+" WHERE "+where+fmt.Sprintf(" ORDER BY %s LIMIT %d",
+		col(s.layout().cols.ID), f.Limit), args)
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
@@ -175,7 +177,8 @@ func (s *Store) index(f relay.Filter) string {
 func (s *Store) Get(ctx context.Context, eventID string) (relay.EventRow, bool, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	rows, err := s.rows(ctx, true, fmt.Sprintf(" WHERE %s ORDER BY %s LIMIT 1", s.layout().eventIs(1), col(s.layout().cols.ID)), []any{eventID})
+	rows, err := s.rows(ctx, true, fmt.Sprintf(" WHERE %s ORDER BY %s LIMIT 1", s.layout().eventIs(1),
+		col(s.layout().cols.ID)), []any{eventID})
 	if err != nil {
 		return relay.EventRow{}, false, fmt.Errorf("read event: %w", err)
 	}

@@ -46,7 +46,8 @@ func drain(b *testing.B, v flavour, claim relay.ClaimMode, batch int) {
 		_, err := db.ExecContext(b.Context(), q.String())
 		require.NoError(b, err)
 	}
-	s, err := Open(b.Context(), relay.StoreOptions{URL: dsn, Name: "bench", Relay: "bench", Table: ownTable(), Claim: claim})
+	s, err := Open(b.Context(), relay.StoreOptions{URL: dsn, Name: "bench", Relay: "bench", Table: ownTable(),
+		Claim: claim})
 	require.NoError(b, err)
 	defer s.Close()
 	b.ResetTimer()

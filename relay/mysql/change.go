@@ -139,7 +139,8 @@ func (s *Store) changeBatch(ctx context.Context, f relay.Filter, eligible, index
 		if err != nil || len(numbers) == 0 {
 			return err
 		}
-		r, err := tx.ExecContext(ctx, fmt.Sprintf("%s WHERE %s IN (%s) AND (%s)", verb, col(l.cols.ID), l.list(numbers), eligible))
+		r, err := tx.ExecContext(ctx, fmt.Sprintf("%s WHERE %s IN (%s) AND (%s)", verb, col(l.cols.ID),
+			l.list(numbers), eligible))
 		if err != nil {
 			return err
 		}

@@ -136,7 +136,8 @@ func (l *layout) checkStates(ctx context.Context, db *sql.DB) error {
 			why = l.refusedByCheck(ctx, db, w.word)
 		}
 		if why != "" {
-			return usage(fmt.Sprintf("column %s of table %s", col(c.name), l.table), fmt.Sprintf("%s and does not take %q", why, w.word),
+			return usage(fmt.Sprintf("column %s of table %s", col(c.name), l.table),
+				fmt.Sprintf("%s and does not take %q", why, w.word),
 				"set outbox.states."+w.state+" to a word that the table knows, or extend the column")
 		}
 	}
@@ -152,7 +153,8 @@ func (l *layout) refusedByCheck(ctx context.Context, db *sql.DB, word string) st
 	}
 	for _, clause := range l.catalog.checks {
 		var ok sql.NullBool
-		err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT (%s) FROM (SELECT %s COLLATE %s AS %s) t", clause, quote(word), collation, col(l.cols.Status))).Scan(&ok)
+		err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT (%s) FROM (SELECT %s COLLATE %s AS %s) t", clause,
+			quote(word), collation, col(l.cols.Status))).Scan(&ok)
 		if err == nil && ok.Valid && !ok.Bool {
 			return "has CHECK (" + clause + ")"
 		}
@@ -211,7 +213,8 @@ func (l *layout) checkRights(ctx context.Context, db *sql.DB, s server) error {
 		case errNoTableRight, errNoColumnRight:
 			return l.catalog.right(s, fmt.Sprintf("user %s may not %s its rows", s.user, right), right, err)
 		case errReadOnlyServer, errReadOnlyTx:
-			return &relay.SetupError{Kind: relay.SetupUsage, Thing: "server", Reason: "is read-only: " + reason(err), Err: err,
+			return &relay.SetupError{Kind: relay.SetupUsage, Thing: "server", Reason: "is read-only: " + reason(err),
+				Err: err,
 				Fix: "point database.url at the primary, or make this server (or the user's transaction_read_only) writable"}
 		}
 		if err != nil {

@@ -84,7 +84,8 @@ func (s *Store) StillBlocking(ctx context.Context, rows []relay.RowID) ([]relay.
 	if l.cols.Status == "" {
 		where = "TRUE"
 	}
-	found, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s IN (%[3]s) AND (%[4]s)", col(l.cols.ID), l.table, l.list(numbers), where))
+	found, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s IN (%[3]s) AND (%[4]s)",
+		col(l.cols.ID), l.table, l.list(numbers), where))
 	if err != nil {
 		return nil, fmt.Errorf("look at blocked rows: %w", err)
 	}

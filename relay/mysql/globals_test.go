@@ -18,7 +18,8 @@ import (
 // else uses, named by variables of their own (for example of a second instance of dev/servers).
 func TestOpen_servers_with_other_defaults(t *testing.T) {
 	for _, v := range []flavour{
-		{"mysql", "POSTRIDER_TEST_MYSQL_ALONE", mysqlServer.dialect}, {"mariadb", "POSTRIDER_TEST_MARIADB_ALONE", mariadbServer.dialect},
+		{"mysql", "POSTRIDER_TEST_MYSQL_ALONE", mysqlServer.dialect}, {"mariadb", "POSTRIDER_TEST_MARIADB_ALONE",
+			mariadbServer.dialect},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			if os.Getenv(v.env) == "" {

@@ -75,15 +75,18 @@ func (l *layout) resolve(ctx context.Context, db *sql.DB, s server, want relay.C
 		case optional:
 			left = append(left, f.name)
 		case l.hidden(ctx, db, spec):
-			return l.catalog.right(s, fmt.Sprintf("user %s may not read column %s", s.user, orList(spec)), "SELECT, UPDATE", nil)
+			return l.catalog.right(s, fmt.Sprintf("user %s may not read column %s", s.user, orList(spec)),
+				"SELECT, UPDATE", nil)
 		default:
-			return usage("table "+l.table, fmt.Sprintf("has no column %s for %s (it has %s)", orList(spec), f.name, l.catalog.columnNames()),
+			return usage("table "+l.table, fmt.Sprintf("has no column %s for %s (it has %s)", orList(spec), f.name,
+				l.catalog.columnNames()),
 				"set outbox.columns."+f.name+", or leave it empty if the table has none")
 		}
 		*f.column = name
 	}
 	if len(left) > 0 {
-		l.notices = append(l.notices, "the table has no columns for "+strings.Join(left, ", ")+": what they hold is not kept")
+		l.notices = append(l.notices,
+			"the table has no columns for "+strings.Join(left, ", ")+": what they hold is not kept")
 	}
 	if l.cols.ID == "" || l.cols.Payload == "" {
 		return usage("outbox.columns", "id and payload are not both set", "name the columns that hold them")

@@ -69,7 +69,8 @@ func c04(t *testing.T, v flavour, k kind, lasting time.Duration) {
 					continue
 				}
 				for i := range 10 {
-					_, err = tx.ExecContext(context.Background(), insertOne(f.l), fmt.Sprintf("w%d-%06d-%d", w, n, i), fmt.Sprintf("key-%d", rand.IntN(50)))
+					_, err = tx.ExecContext(context.Background(), insertOne(f.l), fmt.Sprintf("w%d-%06d-%d", w, n, i),
+						fmt.Sprintf("key-%d", rand.IntN(50)))
 					blame(err)
 				}
 				if rand.IntN(10) == 0 {
@@ -82,7 +83,8 @@ func c04(t *testing.T, v flavour, k kind, lasting time.Duration) {
 		})
 	}
 	for i := range 3 {
-		st, err := f.Open(t.Context(), relay.StoreOptions{Relay: fmt.Sprint(i), Claim: relay.ClaimRows, ClaimTimeout: time.Second})
+		st, err := f.Open(t.Context(), relay.StoreOptions{Relay: fmt.Sprint(i), Claim: relay.ClaimRows,
+			ClaimTimeout: time.Second})
 		require.NoError(t, err)
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -101,7 +103,8 @@ func c04(t *testing.T, v flavour, k kind, lasting time.Duration) {
 				col(f.l.cols.ID), f.l.table, f.l.plan.statusIndex, f.l.status(f.l.states.Sent)))
 			if err == nil && len(rows) > 0 {
 				err = again(context.Background(), func() error {
-					_, err := f.probe.db.ExecContext(context.Background(), fmt.Sprintf("DELETE FROM %s WHERE %s IN (%s)", f.l.table, col(f.l.cols.ID), f.l.list(rows)))
+					_, err := f.probe.db.ExecContext(context.Background(),
+						fmt.Sprintf("DELETE FROM %s WHERE %s IN (%s)", f.l.table, col(f.l.cols.ID), f.l.list(rows)))
 					return err
 				})
 			}
@@ -193,7 +196,8 @@ func TestStore_Settle_waits_for_a_held_row(t *testing.T) {
 		require.NoError(t, err)
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.Settle(context.Background(), []relay.Outcome{outcome(evs[0], relay.StateSent), outcome(evs[1], relay.StateSent)})
+			_, err := s.Settle(context.Background(), []relay.Outcome{outcome(evs[0], relay.StateSent),
+				outcome(evs[1], relay.StateSent)})
 			done <- err
 		}()
 		waitForLock(t, db)
@@ -245,7 +249,8 @@ func TestStore_Fetch_passes_over_held_rows(t *testing.T) {
 func TestStore_Acquire_loses_with_its_session(t *testing.T) {
 	onBoth(t, func(t *testing.T, v flavour) {
 		dsn, db := v.newDatabase(t, "")
-		one, two := openStore(t, dsn, ownTable()), openStore(t, dsn, ownTable(), func(o *relay.StoreOptions) { o.Relay = "relay-2" })
+		one, two := openStore(t, dsn, ownTable()), openStore(t, dsn, ownTable(),
+			func(o *relay.StoreOptions) { o.Relay = "relay-2" })
 		lost, err := one.Acquire(t.Context(), nil)
 		require.NoError(t, err)
 		holder, in := make(chan string, 1), make(chan error, 1)

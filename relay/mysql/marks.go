@@ -39,7 +39,8 @@ var markStates = []relay.State{relay.StateNew, relay.StateSending, relay.StateSe
 func (l *layout) encode(outs []relay.Outcome) (string, error) {
 	rows := make([][]any, len(outs))
 	for i, o := range outs {
-		row := []any{json.Number(o.Row), slices.Index(markStates, o.From), o.Claim, slices.Index(markStates, o.State), 0, 0, nil, nil, nil, nil}
+		row := []any{json.Number(o.Row), slices.Index(markStates, o.From), o.Claim, slices.Index(markStates, o.State),
+			0, 0, nil, nil, nil, nil}
 		if o.Attempt {
 			row[4] = 1
 		}

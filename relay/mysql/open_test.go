@@ -44,12 +44,16 @@ func TestOpen_server_faults(t *testing.T) {
 			change(u)
 			return u.String()
 		}
-		e := refused(t, with(func(u *url.URL) { u.Host = "127.0.0.1:1" }), ownTable(), relay.SetupUnreachable, "127.0.0.1:1", "does not answer")
+		e := refused(t, with(func(u *url.URL) { u.Host = "127.0.0.1:1" }), ownTable(), relay.SetupUnreachable,
+			"127.0.0.1:1", "does not answer")
 		require.Error(t, e.Unwrap())
-		refused(t, with(func(u *url.URL) { u.Path = "/no_such_database" }), ownTable(), relay.SetupNotFound, `"no_such_database"`)
-		e = refused(t, with(func(u *url.URL) { u.User = url.UserPassword("root", secret) }), ownTable(), relay.SetupPermission, `user "root"`)
+		refused(t, with(func(u *url.URL) { u.Path = "/no_such_database" }), ownTable(), relay.SetupNotFound,
+			`"no_such_database"`)
+		e = refused(t, with(func(u *url.URL) { u.User = url.UserPassword("root", secret) }), ownTable(),
+			relay.SetupPermission, `user "root"`)
 		require.NotContains(t, e.Unwrap().Error(), secret)
-		refused(t, with(func(u *url.URL) { u.User = url.UserPassword("nobody_here", secret) }), ownTable(), relay.SetupPermission, "nobody_here")
+		refused(t, with(func(u *url.URL) { u.User = url.UserPassword("nobody_here", secret) }), ownTable(),
+			relay.SetupPermission, "nobody_here")
 		// MySQL makes itself a certificate that nobody signed; MariaDB 10.11 speaks no TLS unless told to.
 		want := "certificate is refused"
 		if v == mariadbServer {
@@ -57,7 +61,8 @@ func TestOpen_server_faults(t *testing.T) {
 		}
 		refused(t, with(func(u *url.URL) { u.RawQuery = "tls=true" }), ownTable(), relay.SetupUsage, want)
 		for _, ok := range []string{"tls=preferred", "tls=false", ""} {
-			s, err := Open(t.Context(), relay.StoreOptions{URL: with(func(u *url.URL) { u.RawQuery = ok }), Table: ownTable()})
+			s, err := Open(t.Context(), relay.StoreOptions{URL: with(func(u *url.URL) { u.RawQuery = ok }),
+				Table: ownTable()})
 			require.NoError(t, err, ok)
 			require.NoError(t, s.Close())
 		}
@@ -74,14 +79,18 @@ func TestOpen_table_faults(t *testing.T) {
 			kind      relay.SetupKind
 			says      string
 		}{
-			{"missing table", "", func(t *relay.Table) { t.Name = "outbox" }, relay.SetupNotFound, "does not exist (the database has outbox_events"},
+			{"missing table", "", func(t *relay.Table) { t.Name = "outbox" }, relay.SetupNotFound,
+				"does not exist (the database has outbox_events"},
 			{"bad name", "", func(t *relay.Table) { t.Name = "a.b.c" }, relay.SetupUsage, "outbox.table"},
-			{"missing column", "", func(t *relay.Table) { t.Columns.Payload = "body|data" }, relay.SetupUsage, `no column "body" or "data" for payload`},
+			{"missing column", "", func(t *relay.Table) { t.Columns.Payload = "body|data" }, relay.SetupUsage,
+				`no column "body" or "data" for payload`},
 			{"no payload", "", func(t *relay.Table) { t.Columns.Payload = "" }, relay.SetupUsage, "id and payload"},
-			{"uuid as id", "", func(t *relay.Table) { t.Columns.ID = "event_id" }, relay.SetupUsage, "in which order rows were written"},
+			{"uuid as id", "", func(t *relay.Table) { t.Columns.ID = "event_id" }, relay.SetupUsage,
+				"in which order rows were written"},
 			{"id without an index", "CREATE TABLE x_noindex (id BIGINT, n BIGINT AUTO_INCREMENT PRIMARY KEY, payload TEXT)",
 				bare("x_noindex"), relay.SetupUsage, "no unique index"},
-			{"payload is a number", "CREATE TABLE x_number (id BIGINT AUTO_INCREMENT PRIMARY KEY, payload DOUBLE)", bare("x_number"), relay.SetupUsage, "needs JSON, text or a blob"},
+			{"payload is a number", "CREATE TABLE x_number (id BIGINT AUTO_INCREMENT PRIMARY KEY, payload DOUBLE)",
+				bare("x_number"), relay.SetupUsage, "needs JSON, text or a blob"},
 			{"time is text", "CREATE TABLE x_time (" + columns + ", status VARCHAR(9), retry_count INT, next_retry_at VARCHAR(30))",
 				small("x_time"), relay.SetupUsage, "needs DATETIME or TIMESTAMP"},
 			{"no time", "CREATE TABLE x_notime (" + columns + ", status VARCHAR(9), retry_count INT)",
@@ -93,9 +102,12 @@ func TestOpen_table_faults(t *testing.T) {
 			{"too narrow", "CREATE TABLE x_narrow (" + columns + ", status VARCHAR(4), retry_count INT, next_retry_at DATETIME(6), updated_at DATETIME(6))",
 				small("x_narrow"), relay.SetupUsage, "varchar(4)"},
 			{"no status", "", func(t *relay.Table) { t.Columns.Status = "" }, relay.SetupUsage, "no status column"},
-			{"view", "CREATE VIEW x_view AS SELECT * FROM outbox_events", func(t *relay.Table) { t.Name = "x_view" }, relay.SetupUsage, "is a view"},
-			{"no transactions", "CREATE TABLE x_isam (" + columns + ") ENGINE = MyISAM", bare("x_isam"), relay.SetupUsage, "does not roll back"},
-			{"no such zone", "", func(t *relay.Table) { t.Own, t.TimeZone = false, "Mars/Olympus" }, relay.SetupUsage, "is not a zone"},
+			{"view", "CREATE VIEW x_view AS SELECT * FROM outbox_events", func(t *relay.Table) { t.Name = "x_view" },
+				relay.SetupUsage, "is a view"},
+			{"no transactions", "CREATE TABLE x_isam (" + columns + ") ENGINE = MyISAM", bare("x_isam"),
+				relay.SetupUsage, "does not roll back"},
+			{"no such zone", "", func(t *relay.Table) { t.Own, t.TimeZone = false, "Mars/Olympus" }, relay.SetupUsage,
+				"is not a zone"},
 		} {
 			if c.ddl != "" {
 				_, err := db.ExecContext(t.Context(), c.ddl)
@@ -119,8 +131,9 @@ func bare(name string) func(*relay.Table) {
 
 func small(name string) func(*relay.Table) {
 	return func(t *relay.Table) {
-		*t = relay.Table{Name: name, States: ownTable().States, Columns: relay.Columns{ID: "id", EventID: "event_id", AggregateID: "aggregate_id",
-			Payload: "payload", Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at", UpdatedAt: "updated_at?"}}
+		*t = relay.Table{Name: name, States: ownTable().States,
+			Columns: relay.Columns{ID: "id", EventID: "event_id", AggregateID: "aggregate_id",
+				Payload: "payload", Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at", UpdatedAt: "updated_at?"}}
 	}
 }
 
@@ -177,7 +190,8 @@ func TestOpen_read_only(t *testing.T) {
 		require.ErrorContains(t, err, "read-only")
 		require.Contains(t, e.Fix, "primary")
 	})
-	e := relay.AsSetup(setup(&driver.MySQLError{Number: errReadOnlyServer, Message: "running with the --read-only option"}, driver.NewConfig()))
+	e := relay.AsSetup(setup(&driver.MySQLError{Number: errReadOnlyServer,
+		Message: "running with the --read-only option"}, driver.NewConfig()))
 	require.ErrorContains(t, e, "read-only")
 }
 
@@ -220,8 +234,9 @@ func TestOpen_notices(t *testing.T) {
 		_, err := db.ExecContext(t.Context(), `CREATE TABLE plain (id BIGINT AUTO_INCREMENT PRIMARY KEY, payload JSON, status VARCHAR(9),
 retry_count INT, next_retry_at DATETIME(6), aggregate_id VARCHAR(9), KEY by_time (next_retry_at))`)
 		require.NoError(t, err)
-		table := relay.Table{Name: "plain", States: ownTable().States, Columns: relay.Columns{ID: "id", AggregateID: "aggregate_id", Payload: "payload",
-			Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at", UpdatedAt: "updated_at?", SentAt: "sent_at?"}}
+		table := relay.Table{Name: "plain", States: ownTable().States,
+			Columns: relay.Columns{ID: "id", AggregateID: "aggregate_id", Payload: "payload",
+				Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at", UpdatedAt: "updated_at?", SentAt: "sent_at?"}}
 		notices := strings.Join(openStore(t, dsn, table).Notices(), "\n")
 		require.Contains(t, notices, "no columns for updated_at, sent_at")
 		require.Contains(t, notices, "no index gives new rows in order")

@@ -25,7 +25,8 @@ func (s *Store) parts(r *read) []part {
 	l, p := s.layout(), &s.layout().plan
 	var parts []part
 	if l.claim == relay.ClaimRows {
-		parts = append(parts, part{where: l.abandonedWhere(s.claimTimeout.Microseconds()), filter: r.tried, index: p.statusIndex, sort: true, abandoned: true})
+		parts = append(parts, part{where: l.abandonedWhere(s.claimTimeout.Microseconds()), filter: r.tried,
+			index: p.statusIndex, sort: true, abandoned: true})
 	}
 	if p.retry != "" {
 		parts = append(parts, part{where: p.retry, filter: r.tried, index: p.retryIndex, sort: true})
@@ -52,7 +53,8 @@ func (s *Store) sql(n int, p part, r *read, lock string) string {
 		return fmt.Sprintf("SELECT %d, %s FROM %s%s WHERE %s%s ORDER BY %s LIMIT %d%s",
 			n, l.eventColumns(true), l.table, p.index, p.where, p.filter, id, r.page, lock)
 	}
-	ids := fmt.Sprintf("SELECT %s AS postrider_n FROM %s%s WHERE %s%s ORDER BY %s LIMIT %d", id, l.table, p.index, p.where, p.filter, id, r.page)
+	ids := fmt.Sprintf("SELECT %s AS postrider_n FROM %s%s WHERE %s%s ORDER BY %s LIMIT %d", id, l.table, p.index,
+		p.where, p.filter, id, r.page)
 	return fmt.Sprintf("SELECT %d, %s FROM (%s) d STRAIGHT_JOIN %s t%s ON t.%s = d.postrider_n WHERE %s ORDER BY d.postrider_n LIMIT %d%s",
 		n, l.eventColumns(true), ids, l.table, l.force(l.uniqueIndex()), id, p.where, r.page, lock)
 }
@@ -103,7 +105,8 @@ func (s *Store) claimRows(ctx context.Context, tx *sql.Tx, r *read) (relay.Fetch
 		}
 		got.Events = append(got.Events, f.event)
 	}
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s = %s, %s = %s WHERE %s IN (%s)", l.table, col(l.cols.Status), quote(l.states.Sending),
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s = %s, %s = %s WHERE %s IN (%s)", l.table,
+		col(l.cols.Status), quote(l.states.Sending),
 		col(l.claimColumn()), quote(token), col(l.cols.ID), l.list(numbers)))
 	return got, err
 }
@@ -247,7 +250,8 @@ func (s *Store) raiseFloor(ctx context.Context, r *read) {
 func (s *Store) lastNew(ctx context.Context) uint64 {
 	l := s.layout()
 	var id sql.NullString
-	err := s.db.QueryRowContext(ctx, fmt.Sprintf("SELECT MAX(%s) FROM %s%s WHERE %s", col(l.cols.ID), l.table, l.plan.freshIndex, l.status(l.states.New))).Scan(&id)
+	err := s.db.QueryRowContext(ctx, fmt.Sprintf("SELECT MAX(%s) FROM %s%s WHERE %s", col(l.cols.ID), l.table,
+		l.plan.freshIndex, l.status(l.states.New))).Scan(&id)
 	if err != nil || !id.Valid {
 		return 0
 	}

@@ -41,7 +41,8 @@ func (l *layout) choosePlan() {
 		p.fresh, p.freshIndex = isNew+" AND "+next+" IS NULL", l.force(byTime)
 		p.retry = isNew + " AND " + due
 		if !l.sameWord() {
-			p.retry = fmt.Sprintf("%s IN (%s, %s) AND %s", col(l.cols.Status), quote(l.states.New), quote(l.states.Failed), due)
+			p.retry = fmt.Sprintf("%s IN (%s, %s) AND %s", col(l.cols.Status), quote(l.states.New),
+				quote(l.states.Failed), due)
 		}
 		l.note(byTime)
 	case byStatus != "":
@@ -169,7 +170,8 @@ func (l *layout) failedWhere() string {
 	case l.nullNRA:
 		return l.status(l.states.New) + " AND " + col(l.cols.NextRetryAt) + " IS NOT NULL"
 	default:
-		return fmt.Sprintf("%s AND (%s > 0 OR %s > NOW(6))", l.status(l.states.New), col(l.cols.RetryCount), col(l.cols.NextRetryAt))
+		return fmt.Sprintf("%s AND (%s > 0 OR %s > NOW(6))", l.status(l.states.New), col(l.cols.RetryCount),
+			col(l.cols.NextRetryAt))
 	}
 }
 

@@ -45,7 +45,8 @@ func counters(t *testing.T, s *Store) (e effort) {
 func (f *table) fill(t *testing.T, n int, state relay.State, change string) {
 	t.Helper()
 	l := f.l
-	names := fmt.Sprintf("%s, %s, %s, %s, %s, %s", col(l.cols.EventID), col(l.cols.AggregateID), col(l.cols.AggregateType), col(l.cols.EventType), col(l.cols.Payload), col(l.cols.Status))
+	names := fmt.Sprintf("%s, %s, %s, %s, %s, %s", col(l.cols.EventID), col(l.cols.AggregateID),
+		col(l.cols.AggregateType), col(l.cols.EventType), col(l.cols.Payload), col(l.cols.Status))
 	values := "UUID(), CONCAT('key-', n), 'order', 'OrderCreated', '{}', " + quote(l.word(state))
 	if l.sameWord() {
 		names, values = names+", "+col(l.cols.Topic), values+", 'orders'"
@@ -58,7 +59,8 @@ func (f *table) fill(t *testing.T, n int, state relay.State, change string) {
 	_, err = f.db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO %s (%s) WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < %d) SELECT %s FROM r", l.table, names, n, values))
 	require.NoError(t, err)
 	if change != "" {
-		_, err = f.db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET %s WHERE %s", l.table, change, l.status(l.word(state))))
+		_, err = f.db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET %s WHERE %s", l.table, change,
+			l.status(l.word(state))))
 		require.NoError(t, err)
 	}
 }
@@ -102,7 +104,8 @@ func TestCase_C17_reads_stay_cheap(t *testing.T) {
 						busy = append(busy, e.Row)
 					}
 					for range 3 {
-						cost = work(t, s, func() { evs = fetch(t, s, relay.Fetch{Limit: 1000, MaxBytes: 8 << 20, Busy: busy}) })
+						f := relay.Fetch{Limit: 1000, MaxBytes: 8 << 20, Busy: busy}
+						cost = work(t, s, func() { evs = fetch(t, s, f) })
 						require.Len(t, evs, 1000)
 						t.Logf("1000 of %d new rows, %d busy: %+v", backlog, len(busy), cost)
 						require.Less(t, cost.reads, 6000)

@@ -156,7 +156,8 @@ func (s *server) zone(ctx context.Context, c *driver.Config, t relay.Table) erro
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		return usage("outbox.time_zone", fmt.Sprintf("%q is not a zone", name), "use a name like Asia/Shanghai, or leave it empty for the server's own")
+		return usage("outbox.time_zone", fmt.Sprintf("%q is not a zone", name),
+			"use a name like Asia/Shanghai, or leave it empty for the server's own")
 	}
 	connector, err := driver.NewConnector(c)
 	if err != nil {

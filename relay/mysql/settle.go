@@ -148,7 +148,8 @@ func (m *marking) hit(ctx context.Context, tx *sql.Tx) (map[relay.RowID]struct{}
 		asked[i], _ = l.rowNumber(m.outs[i].Row)
 	}
 	id := col(l.cols.ID)
-	if _, err := l.numbers(ctx, tx, fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s IN (%[3]s) FOR UPDATE", id, l.table, l.list(asked))); err != nil {
+	if _, err := l.numbers(ctx, tx, fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s IN (%[3]s) FOR UPDATE", id,
+		l.table, l.list(asked))); err != nil {
 		return nil, err
 	}
 	text, err := l.encode(m.outs)

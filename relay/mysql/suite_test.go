@@ -77,10 +77,12 @@ func kinds(v flavour) []kind {
 		{"own", "", ownTable(), relaytest.Traits{NullPayload: true, HeadersJSON: true}, nil},
 		{"article-mysql", ddl, mysql, relaytest.Traits{NoHeaders: true, NoLastError: true, NoReceipt: true,
 			FailedIsNew: true, JSONPayload: true, NormalizesPayload: v == mysqlServer}, nil},
-		{"article-postgres", articlePostgresDDL, article, relaytest.Traits{NoMessageKey: true, NoTopic: true, NoReceipt: true,
+		{"article-postgres", articlePostgresDDL, article, relaytest.Traits{NoMessageKey: true, NoTopic: true,
+			NoReceipt:   true,
 			TextPayload: true, LastErrorMax: 300}, nil},
-		{"deleted", deletedDDL, deleted, relaytest.Traits{NoMessageKey: true, NoTopic: true, NoHeaders: true, NoLastError: true,
-			NoReceipt: true, NoStatus: true, NullPayload: true}, []relay.ClaimMode{relay.ClaimSingle}},
+		{"deleted", deletedDDL, deleted, relaytest.Traits{NoMessageKey: true, NoTopic: true, NoHeaders: true,
+			NoLastError: true,
+			NoReceipt:   true, NoStatus: true, NullPayload: true}, []relay.ClaimMode{relay.ClaimSingle}},
 	}
 }
 
@@ -279,7 +281,8 @@ func (f *table) Edit(t *testing.T, eventID string, e relaytest.Edit) {
 	t.Helper()
 	l := f.l
 	if e.Delete {
-		_, err := f.db.ExecContext(t.Context(), fmt.Sprintf("DELETE FROM %s WHERE %s = ?", l.table, l.eventColumn()), eventID)
+		_, err := f.db.ExecContext(t.Context(), fmt.Sprintf("DELETE FROM %s WHERE %s = ?", l.table, l.eventColumn()),
+			eventID)
 		require.NoError(t, err)
 		return
 	}
@@ -309,7 +312,8 @@ func (f *table) Edit(t *testing.T, eventID string, e relaytest.Edit) {
 	if len(sets) == 0 {
 		return
 	}
-	_, err := f.probe.db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET %s WHERE %s = ?", l.table, strings.Join(sets, ", "), l.eventColumn()),
+	_, err := f.probe.db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET %s WHERE %s = ?", l.table,
+		strings.Join(sets, ", "), l.eventColumn()),
 		append(args, eventID)...)
 	require.NoError(t, err)
 }

@@ -35,11 +35,13 @@ func TestStore_Fetch_tells_keys_apart_by_bytes(t *testing.T) {
 		dsn, db := v.newDatabase(t, `CREATE TABLE o (id BIGINT AUTO_INCREMENT PRIMARY KEY, event_id VARCHAR(64) UNIQUE,
 aggregate_id VARCHAR(64) CHARACTER SET latin1 COLLATE latin1_swedish_ci, payload TEXT, status VARCHAR(9) NOT NULL DEFAULT 'NEW',
 retry_count INT NOT NULL DEFAULT 0, next_retry_at DATETIME(6), KEY s (status)) DEFAULT CHARACTER SET utf8mb4`)
-		table := relay.Table{Name: "o", States: ownTable().States, Columns: relay.Columns{ID: "id", EventID: "event_id", AggregateID: "aggregate_id",
-			Payload: "payload", Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at"}}
+		table := relay.Table{Name: "o", States: ownTable().States,
+			Columns: relay.Columns{ID: "id", EventID: "event_id", AggregateID: "aggregate_id",
+				Payload: "payload", Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at"}}
 		s := openStore(t, dsn, table)
 		for i, key := range []string{"größe", "GRÖSSE", "a", "A", "a ", "à"} {
-			_, err := db.ExecContext(t.Context(), "INSERT INTO o (event_id, aggregate_id, payload) VALUES (?, ?, '')", fmt.Sprint(i), key)
+			_, err := db.ExecContext(t.Context(), "INSERT INTO o (event_id, aggregate_id, payload) VALUES (?, ?, '')",
+				fmt.Sprint(i), key)
 			require.NoError(t, err)
 		}
 		all := fetch(t, s, relay.Fetch{})
@@ -53,7 +55,8 @@ retry_count INT NOT NULL DEFAULT 0, next_retry_at DATETIME(6), KEY s (status)) D
 // The payload is the server's text of the column, byte for byte: what CAST(… AS CHAR) gives.
 func TestCase_W04_json_columns(t *testing.T) {
 	onBoth(t, func(t *testing.T, v flavour) {
-		dsn, db := v.newDatabase(t, strings.Replace(articleMySQLDDL, "payload JSON NOT NULL", "payload JSON NOT NULL, headers JSON", 1))
+		dsn, db := v.newDatabase(t, strings.Replace(articleMySQLDDL, "payload JSON NOT NULL",
+			"payload JSON NOT NULL, headers JSON", 1))
 		k := kinds(v)[1]
 		s := openStore(t, dsn, k.table)
 		written := `{"b":1, "a":2,"b":3, "amt": 10.50, "account":1234567890123456789, "wei": 19876543210987654321, "t":"é\u00e9"}`
@@ -99,7 +102,8 @@ VALUES (?, 'o', ?, 't', 'orders', '{}', NULL)`, id, id)
 			o.RetryAfter = 10 * time.Minute
 			settle(t, s, o)
 			var minutes int
-			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT TIMESTAMPDIFF(MINUTE, NOW(), next_retry_at) FROM outbox_event WHERE event_id = ?", id).Scan(&minutes))
+			require.NoError(t, db.QueryRowContext(t.Context(),
+				"SELECT TIMESTAMPDIFF(MINUTE, NOW(), next_retry_at) FROM outbox_event WHERE event_id = ?", id).Scan(&minutes))
 			require.InDelta(t, 10, minutes, 1, "as the service reads it")
 			_, err := db.ExecContext(t.Context(), "UPDATE outbox_event SET next_retry_at = NOW() WHERE event_id = ?", id)
 			require.NoError(t, err)
@@ -195,7 +199,8 @@ VALUES (?, 'o', ?, 't', REPEAT('x', ?))`, fmt.Sprintf("%03d", i), fmt.Sprint(i%7
 func TestStore_without_states(t *testing.T) {
 	onBoth(t, func(t *testing.T, v flavour) {
 		dsn, db := v.newDatabase(t, "CREATE TABLE o (id BIGINT AUTO_INCREMENT PRIMARY KEY, aggregate_id VARCHAR(9), payload TEXT)")
-		table := relay.Table{Name: "o", AfterSend: "delete", Columns: relay.Columns{ID: "id", AggregateID: "aggregate_id", Payload: "payload"}}
+		table := relay.Table{Name: "o", AfterSend: "delete", Columns: relay.Columns{ID: "id",
+			AggregateID: "aggregate_id", Payload: "payload"}}
 		s := openStore(t, dsn, table)
 		_, err := db.ExecContext(t.Context(), "INSERT INTO o (aggregate_id, payload) VALUES ('a', '1'), ('b', '2'), ('c', '3')")
 		require.NoError(t, err)
@@ -226,8 +231,9 @@ func TestStore_binary_uuids(t *testing.T) {
 status VARCHAR(9) NOT NULL DEFAULT 'NEW', retry_count INT NOT NULL DEFAULT 0, next_retry_at DATETIME(6), KEY s (status, id))`)
 		_, err := db.ExecContext(t.Context(), "INSERT INTO o (event_id, aggregate_id, payload) VALUES (x'0193b0aa11227bbb8ccc0123456789ab', x'000102030405060708090a0b0c0d0e0f', '')")
 		require.NoError(t, err)
-		table := relay.Table{Name: "o", States: ownTable().States, Columns: relay.Columns{ID: "id", EventID: "event_id", AggregateID: "aggregate_id",
-			Payload: "payload", Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at"}}
+		table := relay.Table{Name: "o", States: ownTable().States,
+			Columns: relay.Columns{ID: "id", EventID: "event_id", AggregateID: "aggregate_id",
+				Payload: "payload", Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at"}}
 		s := openStore(t, dsn, table)
 		evs := fetch(t, s, relay.Fetch{})
 		require.Equal(t, []string{"0193b0aa-1122-7bbb-8ccc-0123456789ab"}, ids(evs))
@@ -256,7 +262,8 @@ func TestStore_Fetch_with_many_blocked_keys(t *testing.T) {
 		}
 		blocked := []relay.Blocked{{Key: long + "1", Head: "999"}, {Key: "short2", Head: "998"}}
 		for i := range 50_000 {
-			blocked = append(blocked, relay.Blocked{Key: fmt.Sprintf("%s-%d", strings.Repeat("x", i%400), i), Head: relay.RowID(fmt.Sprint(1000 + i))})
+			blocked = append(blocked, relay.Blocked{Key: fmt.Sprintf("%s-%d", strings.Repeat("x", i%400), i),
+				Head: relay.RowID(fmt.Sprint(1000 + i))})
 		}
 		began := time.Now()
 		require.Equal(t, []string{"2251", "16"}, ids(fetch(t, s, relay.Fetch{Blocked: blocked})))
@@ -272,7 +279,9 @@ func TestStore_Fetch_with_many_blocked_keys(t *testing.T) {
 func TestCase_C06_the_database_clock_decides(t *testing.T) {
 	onBoth(t, func(t *testing.T, v flavour) {
 		dsn, db := v.newDatabase(t, "")
-		s := openStore(t, dsn, ownTable(), func(o *relay.StoreOptions) { o.Claim, o.ClaimTimeout = relay.ClaimRows, 30*time.Second })
+		s := openStore(t, dsn, ownTable(), func(o *relay.StoreOptions) {
+			o.Claim, o.ClaimTimeout = relay.ClaimRows, 30*time.Second
+		})
 		ahead := func(d time.Duration) {
 			t.Helper()
 			s.config.Params["timestamp"] = fmt.Sprint(time.Now().Add(d).Unix())

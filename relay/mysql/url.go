@@ -77,7 +77,8 @@ func setOptions(c *driver.Config, values url.Values) error {
 	if text := values.Get("connect_timeout"); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > 10*time.Minute {
-			return usage("database.url", fmt.Sprintf("connect_timeout=%q is not a duration up to 10m", text), "write it like connect_timeout=5s")
+			return usage("database.url", fmt.Sprintf("connect_timeout=%q is not a duration up to 10m", text),
+				"write it like connect_timeout=5s")
 		}
 		c.Timeout = d
 	}
@@ -97,7 +98,8 @@ func setTLS(c *driver.Config, values url.Values) error {
 	switch mode {
 	case "true", "skip-verify", "preferred", "false":
 	default:
-		return usage("database.url", fmt.Sprintf("tls=%q is not known", mode), "use tls=preferred, true, skip-verify or false")
+		return usage("database.url", fmt.Sprintf("tls=%q is not known", mode),
+			"use tls=preferred, true, skip-verify or false")
 	}
 	if files == "" {
 		c.TLSConfig = mode
@@ -115,13 +117,15 @@ func setTLS(c *driver.Config, values url.Values) error {
 		}
 		t.RootCAs = x509.NewCertPool()
 		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return usage("database.url", fmt.Sprintf("tls_ca: %s holds no certificate", path), "name a PEM file of the authority")
+			return usage("database.url", fmt.Sprintf("tls_ca: %s holds no certificate", path),
+				"name a PEM file of the authority")
 		}
 	}
 	if cert, key := values.Get("tls_cert"), values.Get("tls_key"); cert != "" || key != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return usage("database.url", fmt.Sprintf("tls_cert and tls_key: %v", err), "name a certificate and its key as PEM files")
+			return usage("database.url", fmt.Sprintf("tls_cert and tls_key: %v", err),
+				"name a certificate and its key as PEM files")
 		}
 		t.Certificates = []tls.Certificate{pair}
 	}

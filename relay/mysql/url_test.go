@@ -118,7 +118,8 @@ func TestEnumWords(t *testing.T) {
 func TestParseVersion(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][3]int{
-		"9.7.4-2": {9, 7, 4}, "8.0.16": {8, 0, 16}, "10.11.19-MariaDB-0+deb12u1": {10, 11, 19}, "5.5.5-10.6.1-MariaDB": {10, 6, 1},
+		"9.7.4-2": {9, 7, 4}, "8.0.16": {8, 0, 16}, "10.11.19-MariaDB-0+deb12u1": {10, 11,
+			19}, "5.5.5-10.6.1-MariaDB": {10, 6, 1},
 	} {
 		major, minor, patch := parseVersion(text)
 		require.Equal(t, want, [3]int{major, minor, patch}, text)

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 
 // hold owns the table until the process is killed.
 func hold(path string) {
-	s, err := Open(context.Background(), relay.StoreOptions{URL: "sqlite:" + path, Name: "test", Relay: "relay-9", Table: ownTable()})
+	s, err := Open(context.Background(), relay.StoreOptions{URL: "sqlite:" + path, Name: "test", Relay: "relay-9",
+		Table: ownTable()})
 	if err == nil {
 		_, err = s.Acquire(context.Background(), nil)
 	}
@@ -142,7 +143,8 @@ func TestParseURL(t *testing.T) {
 	loc, err := parseURL("sqlite:rel.db")
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(loc.path, "/"))
-	for _, raw := range []string{"", "sqlite:", "postgres://x", "sqlite:a%zz", "sqlite::memory:", "sqlite:a.db?busy_timeout=no", "sqlite:a.db?synchronous=off"} {
+	for _, raw := range []string{"", "sqlite:", "postgres://x", "sqlite:a%zz", "sqlite::memory:",
+		"sqlite:a.db?busy_timeout=no", "sqlite:a.db?synchronous=off"} {
 		_, err := parseURL(raw)
 		require.NotNil(t, relay.AsSetup(err), raw)
 	}

@@ -34,7 +34,8 @@ func (s *Store) Counts(ctx context.Context, bound int) (relay.Counts, error) {
 }
 
 func (s *Store) count(ctx context.Context, into *relay.Count, what, from, where string, bound int) error {
-	n, err := numbers(ctx, s.read, fmt.Sprintf("SELECT count(*) FROM (SELECT %s FROM %s WHERE %s LIMIT %d)", what, from, where, bound+1))
+	n, err := numbers(ctx, s.read, fmt.Sprintf("SELECT count(*) FROM (SELECT %s FROM %s WHERE %s LIMIT %d)", what,
+		from, where, bound+1))
 	if err != nil {
 		return fmt.Errorf("count events: %w", err)
 	}
@@ -129,7 +130,8 @@ func (l *layout) where(f relay.Filter, state string) (string, []any, error) {
 		where, args = append(where, "instr(coalesce("+text(l.cols.LastError)+", ''), ?) > 0"), append(args, f.Error)
 	}
 	if f.Since > 0 && l.cols.CreatedAt != "" {
-		where = append(where, fmt.Sprintf("%s >= %s - %d", columnMillis(col(l.cols.CreatedAt)), now, f.Since.Milliseconds()))
+		where = append(where, fmt.Sprintf("%s >= %s - %d", columnMillis(col(l.cols.CreatedAt)), now,
+			f.Since.Milliseconds()))
 	}
 	if f.After != "" {
 		n, err := rowid(f.After)

@@ -36,7 +36,8 @@ func drain(b *testing.B, claim relay.ClaimMode, batch int) {
 INSERT INTO outbox_events (event_id, aggregate_type, aggregate_id, event_type, payload)
 SELECT printf('%036d', i), 'order', 'o-' || (i % 5000), 'OrderCreated', ? FROM n`, b.N, strings.Repeat("x", 300))
 	require.NoError(b, err)
-	s, err := Open(b.Context(), relay.StoreOptions{URL: "sqlite:" + path, Name: "bench", Relay: "bench", Table: ownTable(), Claim: claim})
+	s, err := Open(b.Context(), relay.StoreOptions{URL: "sqlite:" + path, Name: "bench", Relay: "bench",
+		Table: ownTable(), Claim: claim})
 	require.NoError(b, err)
 	defer s.Close()
 	b.ResetTimer()

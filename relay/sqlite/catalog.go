@@ -149,7 +149,8 @@ func (c *catalog) unique(name string) bool {
 // rowids says whether the table has row ids, and whether they are never handed out twice.
 func (c *catalog) rowids() (has, declared, autoincrement bool) {
 	text := strings.ToUpper(stripComments(c.create))
-	if i := strings.LastIndexByte(text, ')'); i >= 0 && strings.Contains(strings.Join(strings.Fields(text[i:]), " "), "WITHOUT ROWID") {
+	if i := strings.LastIndexByte(text, ')'); i >= 0 && strings.Contains(strings.Join(strings.Fields(text[i:]),
+		" "), "WITHOUT ROWID") {
 		return false, false, false
 	}
 	keys := 0

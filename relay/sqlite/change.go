@@ -41,7 +41,8 @@ func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryR
 	}
 	old := col(l.cols.LastError)
 	note := lit("discarded: " + errorText(reason))
-	sets := []string{fmt.Sprintf("%[1]s = CASE coalesce(%[1]s, '') WHEN '' THEN %[2]s ELSE %[2]s || ': ' || %[1]s END", old, note)}
+	sets := []string{fmt.Sprintf("%[1]s = CASE coalesce(%[1]s, '') WHEN '' THEN %[2]s ELSE %[2]s || ': ' || %[1]s END",
+		old, note)}
 	return s.change(ctx, f, l.deadWhere(), l.touched(sets), dryRun)
 }
 

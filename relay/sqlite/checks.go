@@ -93,7 +93,8 @@ func (l *layout) checkStates(ctx context.Context, db *sql.DB) error {
 			}
 			if ok.Valid && !ok.Bool {
 				return usage(fmt.Sprintf("table %s", l.table),
-					fmt.Sprintf("does not allow %q in column %q: CHECK (%s)", word, l.cols.Status, strings.TrimSpace(check)),
+					fmt.Sprintf("does not allow %q in column %q: CHECK (%s)", word, l.cols.Status,
+						strings.TrimSpace(check)),
 					"set outbox.states."+state+" to a word that the table knows, or extend the CHECK")
 			}
 		}

@@ -28,7 +28,8 @@ func (s *Store) StillBlocking(ctx context.Context, rows []relay.RowID) ([]relay.
 	if l.cols.Status == "" {
 		where = "1"
 	}
-	still, err := numbers(ctx, s.read, fmt.Sprintf("SELECT rowid FROM %s WHERE rowid IN (%s) AND %s", l.table, list(ids), where))
+	still, err := numbers(ctx, s.read, fmt.Sprintf("SELECT rowid FROM %s WHERE rowid IN (%s) AND %s", l.table,
+		list(ids), where))
 	if err != nil {
 		return nil, fmt.Errorf("look at blocked rows: %w", err)
 	}

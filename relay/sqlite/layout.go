@@ -70,7 +70,8 @@ func newLayout(ctx context.Context, db *sql.DB, o relay.StoreOptions) (*layout, 
 		delete: o.Table.AfterSend == "delete", claim: o.Claim, onDead: o.OnDead, catalog: c,
 	}
 	if z := o.Table.TimeZone; z != "" && !strings.EqualFold(z, "UTC") && !strings.EqualFold(z, "Etc/UTC") {
-		return nil, usage("outbox.time_zone", fmt.Sprintf("%q: SQLite's clock knows UTC only", z), "leave it empty, and write times in UTC")
+		return nil, usage("outbox.time_zone", fmt.Sprintf("%q: SQLite's clock knows UTC only", z),
+			"leave it empty, and write times in UTC")
 	}
 	for _, check := range []func() error{
 		func() error { return l.resolve(o.Table.Columns) },
@@ -126,7 +127,8 @@ func (l *layout) resolve(want relay.Columns) error {
 		*f.column = name
 	}
 	if len(left) > 0 {
-		l.notices = append(l.notices, "the table has no columns for "+strings.Join(left, ", ")+": what they hold is not kept")
+		l.notices = append(l.notices,
+			"the table has no columns for "+strings.Join(left, ", ")+": what they hold is not kept")
 	}
 	if l.cols.ID == "" || l.cols.Payload == "" {
 		return usage("outbox.columns", "id and payload are not both set", "name the columns that hold them")

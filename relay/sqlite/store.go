@@ -133,7 +133,8 @@ func (s *Store) tryWrite(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	_, err = tx.ExecContext(ctx, fmt.Sprintf("UPDATE %[1]s SET %[2]s = %[2]s WHERE rowid = -1", s.layout().table, col(s.layout().cols.Payload)))
+	_, err = tx.ExecContext(ctx, fmt.Sprintf("UPDATE %[1]s SET %[2]s = %[2]s WHERE rowid = -1", s.layout().table,
+		col(s.layout().cols.Payload)))
 	return err
 }
 

@@ -179,11 +179,16 @@ func TestOpen_faults(t *testing.T) {
 		{"not a database", "sqlite:" + garbage, nil, relay.SetupUsage, "is not a SQLite database"},
 		{"memory", "sqlite::memory:", nil, relay.SetupUsage, "memory"},
 		{"unknown option", "sqlite:" + path + "?mode=ro", nil, relay.SetupUsage, `option "mode"`},
-		{"missing table", "sqlite:" + path, func(t *relay.Table) { t.Name = "outbox" }, relay.SetupNotFound, "the file has inbox_events, outbox_events"},
-		{"missing column", "sqlite:" + path, func(t *relay.Table) { t.Columns.Payload = "body|data" }, relay.SetupUsage, `no column "body" or "data" for payload`},
-		{"time zone", "sqlite:" + path, func(t *relay.Table) { t.TimeZone = "Asia/Shanghai" }, relay.SetupUsage, "UTC only"},
-		{"word that the CHECK refuses", "sqlite:" + path, func(t *relay.Table) { t.States.Dead = "GIVEN UP" }, relay.SetupUsage, `does not allow "GIVEN UP"`},
-		{"no status", "sqlite:" + path, func(t *relay.Table) { t.Columns.Status = "" }, relay.SetupUsage, "no status column"},
+		{"missing table", "sqlite:" + path, func(t *relay.Table) { t.Name = "outbox" }, relay.SetupNotFound,
+			"the file has inbox_events, outbox_events"},
+		{"missing column", "sqlite:" + path, func(t *relay.Table) { t.Columns.Payload = "body|data" },
+			relay.SetupUsage, `no column "body" or "data" for payload`},
+		{"time zone", "sqlite:" + path, func(t *relay.Table) { t.TimeZone = "Asia/Shanghai" }, relay.SetupUsage,
+			"UTC only"},
+		{"word that the CHECK refuses", "sqlite:" + path, func(t *relay.Table) { t.States.Dead = "GIVEN UP" },
+			relay.SetupUsage, `does not allow "GIVEN UP"`},
+		{"no status", "sqlite:" + path, func(t *relay.Table) { t.Columns.Status = "" }, relay.SetupUsage,
+			"no status column"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

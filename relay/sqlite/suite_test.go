@@ -67,11 +67,13 @@ func kinds() []kind {
 	mysql.States = relay.States{New: "PENDING", Sending: "PROCESSING", Sent: "SENT", Failed: "PENDING", Dead: "FAILED"}
 	deleted := relay.Table{
 		Name: `"Out Box"`, AfterSend: "delete",
-		Columns: relay.Columns{ID: "event id", AggregateType: "aggregatetype", AggregateID: "aggregateid", EventType: "type",
-			Payload: "payload", CreatedAt: "at"},
+		Columns: relay.Columns{ID: "event id", AggregateType: "aggregatetype", AggregateID: "aggregateid",
+			EventType: "type",
+			Payload:   "payload", CreatedAt: "at"},
 	}
 	return []kind{
-		{"own", schema.Print(outbox.SQLite), ownTable(), relaytest.Traits{OneWriter: true, NullPayload: true, HeadersJSON: true}, nil},
+		{"own", schema.Print(outbox.SQLite), ownTable(), relaytest.Traits{OneWriter: true, NullPayload: true,
+			HeadersJSON: true}, nil},
 		{"article-postgres", articlePostgresDDL, article, relaytest.Traits{
 			OneWriter: true, NoMessageKey: true, NoTopic: true, NoLastError: true, NoReceipt: true}, nil},
 		{"article-mysql", articleMySQLDDL, mysql, relaytest.Traits{
@@ -87,13 +89,14 @@ func TestStore_Conformance(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			relaytest.RunStore(t, relaytest.Harness{Claims: k.claims, Traits: k.traits, Table: func(t *testing.T) relaytest.Table {
-				path, db := newFile(t, k.ddl)
-				// The layout is only asked for the real names of columns.
-				l, err := newLayout(t.Context(), db, relay.StoreOptions{Table: k.table, Claim: relay.ClaimSingle})
-				require.NoError(t, err)
-				return &file{t: t, kind: k, path: path, db: db, l: l}
-			}})
+			relaytest.RunStore(t, relaytest.Harness{Claims: k.claims, Traits: k.traits,
+				Table: func(t *testing.T) relaytest.Table {
+					path, db := newFile(t, k.ddl)
+					// The layout is only asked for the real names of columns.
+					l, err := newLayout(t.Context(), db, relay.StoreOptions{Table: k.table, Claim: relay.ClaimSingle})
+					require.NoError(t, err)
+					return &file{t: t, kind: k, path: path, db: db, l: l}
+				}})
 		})
 	}
 }
@@ -231,7 +234,8 @@ func (f *file) Edit(t *testing.T, eventID string, e relaytest.Edit) {
 	t.Helper()
 	l := f.l
 	if e.Delete {
-		_, err := f.db.ExecContext(t.Context(), fmt.Sprintf("DELETE FROM %s WHERE %s = ?", l.table, l.eventColumn()), eventID)
+		_, err := f.db.ExecContext(t.Context(), fmt.Sprintf("DELETE FROM %s WHERE %s = ?", l.table, l.eventColumn()),
+			eventID)
 		require.NoError(t, err)
 		return
 	}
@@ -263,7 +267,8 @@ func (f *file) Edit(t *testing.T, eventID string, e relaytest.Edit) {
 	if len(sets) == 0 {
 		return
 	}
-	_, err := f.db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET %s WHERE %s = ?", l.table, strings.Join(sets, ", "), l.eventColumn()),
+	_, err := f.db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET %s WHERE %s = ?", l.table,
+		strings.Join(sets, ", "), l.eventColumn()),
 		append(args, eventID)...)
 	require.NoError(t, err)
 }

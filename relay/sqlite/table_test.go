@@ -15,8 +15,9 @@ import (
 )
 
 func plain(name string) relay.Table {
-	return relay.Table{Name: name, States: ownTable().States, Columns: relay.Columns{ID: "id", EventID: "event_id?", AggregateID: "aggregate_id?",
-		Payload: "payload", Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at", UpdatedAt: "updated_at?"}}
+	return relay.Table{Name: name, States: ownTable().States,
+		Columns: relay.Columns{ID: "id", EventID: "event_id?", AggregateID: "aggregate_id?",
+			Payload: "payload", Status: "status", RetryCount: "retry_count", NextRetryAt: "next_retry_at", UpdatedAt: "updated_at?"}}
 }
 
 // Ids that are handed out twice must not make a new event look like an old one.
@@ -27,9 +28,12 @@ func TestCase_C13_reused_ids(t *testing.T) {
 		name, ddl, refusal, notice string
 	}{
 		{"plain key, no event id", "CREATE TABLE o (id INTEGER PRIMARY KEY" + rest, "no unique event id", ""},
-		{"plain key, event id not unique", "CREATE TABLE o (id INTEGER PRIMARY KEY, event_id TEXT" + rest, "no unique event id", ""},
-		{"plain key, unique event id", "CREATE TABLE o (id INTEGER PRIMARY KEY, event_id TEXT UNIQUE" + rest, "", `told apart by "event_id"`},
-		{"autoincrement only in a comment", "CREATE TABLE o (id INTEGER PRIMARY KEY /* AUTOINCREMENT */" + rest, "no unique event id", ""},
+		{"plain key, event id not unique", "CREATE TABLE o (id INTEGER PRIMARY KEY, event_id TEXT" + rest,
+			"no unique event id", ""},
+		{"plain key, unique event id", "CREATE TABLE o (id INTEGER PRIMARY KEY, event_id TEXT UNIQUE" + rest, "",
+			`told apart by "event_id"`},
+		{"autoincrement only in a comment", "CREATE TABLE o (id INTEGER PRIMARY KEY /* AUTOINCREMENT */" + rest,
+			"no unique event id", ""},
 		{"autoincrement", "CREATE TABLE o (id INTEGER PRIMARY KEY AUTOINCREMENT" + rest, "", ""},
 		{"uuid as key", "CREATE TABLE o (id TEXT PRIMARY KEY" + rest, "", `told apart by "id"`},
 		{"without rowid", "CREATE TABLE o (id TEXT PRIMARY KEY" + rest + " WITHOUT ROWID", "WITHOUT ROWID", ""},
@@ -196,7 +200,9 @@ retry_count INT DEFAULT 0, next_retry_at %[1]s, updated_at %[1]s DEFAULT (%[2]s)
 			require.NoError(t, err)
 			table := plain("o")
 			table.Columns.CreatedAt = "created_at"
-			s := open(t, path, table, func(o *relay.StoreOptions) { o.Claim, o.ClaimTimeout = relay.ClaimRows, 3*time.Second })
+			s := open(t, path, table, func(o *relay.StoreOptions) {
+				o.Claim, o.ClaimTimeout = relay.ClaimRows, 3*time.Second
+			})
 			evs := fetch(t, s, relay.Fetch{})
 			require.Equal(t, []string{"due"}, ids(evs))
 			require.WithinDuration(t, time.Now(), evs[0].CreatedAt, time.Minute)
@@ -211,8 +217,10 @@ retry_count INT DEFAULT 0, next_retry_at %[1]s, updated_at %[1]s DEFAULT (%[2]s)
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now().Add(time.Hour), row.NextRetryAt, time.Minute)
 			var form, now string
-			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT typeof(next_retry_at) || length(next_retry_at) FROM o WHERE event_id = 'due'").Scan(&form))
-			require.NoError(t, db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT typeof(%[1]s) || length(%[1]s)", c.now)).Scan(&now))
+			require.NoError(t, db.QueryRowContext(t.Context(),
+				"SELECT typeof(next_retry_at) || length(next_retry_at) FROM o WHERE event_id = 'due'").Scan(&form))
+			require.NoError(t, db.QueryRowContext(t.Context(),
+				fmt.Sprintf("SELECT typeof(%[1]s) || length(%[1]s)", c.now)).Scan(&now))
 			require.Equal(t, form[:4], now[:4])
 			_, err = db.ExecContext(t.Context(), "UPDATE o SET next_retry_at = 'not a time' WHERE event_id = 'due'")
 			require.NoError(t, err)

@@ -64,7 +64,8 @@ func (l *location) setOptions(values url.Values) error {
 		case "busy_timeout":
 			d, err := time.ParseDuration(value)
 			if err != nil || d < 0 || d > 10*time.Minute {
-				return usage("database.url", fmt.Sprintf("busy_timeout=%q is not a duration up to 10m", value), "write it like busy_timeout=5s")
+				return usage("database.url", fmt.Sprintf("busy_timeout=%q is not a duration up to 10m", value),
+					"write it like busy_timeout=5s")
 			}
 			l.busyTimeout = d
 		case "synchronous":
