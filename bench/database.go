@@ -84,7 +84,10 @@ func mysqlDSN(u *url.URL, database string) string {
 // fill writes n committed events straight into the table.
 func (b *bed) fill(ctx context.Context, n, size, keys int, topic string) error {
 	body := `{"note":"` + strings.Repeat("x", max(size-11, 0)) + `"}`
-	const chunk = 20_000
+	chunk := 20_000
+	if b.dialect != outbox.Postgres {
+		chunk = 1000 // MySQL and MariaDB end a recursive query there unless told otherwise
+	}
 	for from := 0; from < n; from += chunk {
 		to := min(from+chunk, n)
 		var err error
