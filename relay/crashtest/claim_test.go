@@ -168,7 +168,7 @@ func TestCase_C10_NoTransactionAcrossASend(t *testing.T) {
 		for _, r := range w.relays {
 			r.kafka.hole()
 		}
-		for range 20 {
+		for range 40 {
 			w.commitTo(t, flowing, 3, keys...)
 			time.Sleep(100 * time.Millisecond)
 			oldest = max(oldest, w.db.oldestTransaction(t))
@@ -176,7 +176,9 @@ func TestCase_C10_NoTransactionAcrossASend(t *testing.T) {
 		w.heal()
 		w.take()
 		w.drained(t, 30*time.Second)
-		require.Less(t, oldest, time.Second)
+		// Kafka was away for more than four seconds; MySQL and MariaDB know a transaction's start by the
+		// whole second only.
+		require.Less(t, oldest, 2500*time.Millisecond)
 		w.terminated(t)
 		require.Zero(t, w.good(t, Rules{}).Doubled)
 	})
