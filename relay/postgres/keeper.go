@@ -211,7 +211,12 @@ func (k *keeper) sweepStep(ctx context.Context) {
 		return
 	}
 	found, err := k.candidates(ctx)
-	if err != nil || len(found) == 0 {
+	if err != nil {
+		return
+	}
+	// Known before the second read, not after it: a row that is settled between that read and the look at
+	// the tracker would be in no place of the tracker and still look NEW.
+	if found = k.unknown(found); len(found) == 0 {
 		return
 	}
 	l := k.store.layout
