@@ -12,6 +12,7 @@ type flight struct {
 	sender  *sender
 	started time.Time
 	topics  []string
+	recs    []Record // as handed over; a record's memory is free once it is reported
 
 	mu      sync.Mutex
 	evs     []*Event // by record; nil once answered
@@ -29,8 +30,8 @@ type refused struct {
 	failure *Failure
 }
 
-func (f *flight) add(e *Event, topic string) {
-	f.evs, f.topics = append(f.evs, e), append(f.topics, topic)
+func (f *flight) add(e *Event, rec Record) {
+	f.evs, f.topics, f.recs = append(f.evs, e), append(f.topics, rec.Topic), append(f.recs, rec)
 }
 
 // carries says whether a record of the key is aboard already.
@@ -44,7 +45,7 @@ func (f *flight) report(i int, r Result) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e, topic := f.evs[i], f.topics[i]
-	f.evs[i] = nil // its memory is free while others are late
+	f.evs[i], f.recs[i] = nil, Record{} // nothing of it is kept while others are late
 	switch {
 	case e == nil:
 	case f.landed:

@@ -51,12 +51,11 @@ func (s *sender) digGraves(ctx context.Context) bool {
 	if len(graves) == 0 {
 		return false
 	}
-	b := &burial{sender: s, graves: graves, done: make([]bool, len(graves))}
-	recs := make([]Record, len(graves))
+	b := &burial{sender: s, graves: graves, recs: make([]Record, len(graves)), done: make([]bool, len(graves))}
 	for i := range graves {
-		recs[i] = graves[i].rec
+		b.recs[i] = graves[i].rec
 	}
-	s.o.Sink.Write(ctx, recs, b.report)
+	s.o.Sink.Write(ctx, b.recs, b.report)
 	b.land()
 	return true
 }
@@ -73,6 +72,7 @@ type burial struct {
 	sender *sender
 	mu     sync.Mutex
 	graves []grave
+	recs   []Record
 	done   []bool
 	landed bool
 }
@@ -81,7 +81,7 @@ func (b *burial) report(i int, r Result) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	g := b.graves[i]
-	b.graves[i], b.done[i] = grave{}, true
+	b.graves[i], b.recs[i], b.done[i] = grave{}, Record{}, true
 	if b.landed && !b.sender.arrived(g.event) {
 		return
 	}

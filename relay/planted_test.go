@@ -26,7 +26,8 @@ type planted struct {
 type change struct{ file, old, new string }
 
 var plantedBugs = []planted{
-	{"mark before ack", []change{{"sender.go", "s.o.Sink.Write(ctx, recs, f.report)", `for i := range recs {
+	{"mark before ack", []change{{"sender.go", "s.o.Sink.Write(ctx, f.recs, f.report)", `recs := append([]Record(nil), f.recs...)
+		for i := range recs {
 			f.report(i, Result{Receipt: Receipt{Topic: recs[i].Topic}})
 		}
 		s.o.Sink.Write(ctx, recs, func(int, Result) {})`}}},

@@ -114,7 +114,6 @@ func (s *sender) pace(ctx context.Context, moved bool) {
 // came of the write: an acknowledgement, a verdict, or only events that their gates held.
 func (s *sender) write(ctx context.Context, evs []*Event) (again []*Event, moved bool) {
 	f := &flight{sender: s, started: time.Now()}
-	var recs []Record
 	for _, e := range evs {
 		if !s.gate.passes(e) || s.claimAged(e) {
 			s.handBack(e)
@@ -123,8 +122,7 @@ func (s *sender) write(ctx context.Context, evs []*Event) (again []*Event, moved
 		rec, failure := s.record(e)
 		switch {
 		case failure == nil:
-			recs = append(recs, rec)
-			f.add(e, rec.Topic)
+			f.add(e, rec)
 		case f.carries(e.Key):
 			// Earlier events of the key come first. This one gets its verdict when it is read again.
 			s.handBack(e)
@@ -133,8 +131,8 @@ func (s *sender) write(ctx context.Context, evs []*Event) (again []*Event, moved
 			f.moved = true
 		}
 	}
-	if len(recs) > 0 {
-		s.o.Sink.Write(ctx, recs, f.report)
+	if len(f.recs) > 0 {
+		s.o.Sink.Write(ctx, f.recs, f.report)
 	}
 	return f.land()
 }
