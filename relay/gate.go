@@ -165,10 +165,11 @@ func (g *gate) oldest(e *Event) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := g.keys[*e.Key]
-	if len(k.doubts) > 0 && k.doubts[0].row == e.Row {
-		return true
+	place := e.read
+	if i := k.find(e.Row); i >= 0 {
+		place = k.doubts[i].read // a head keeps the place it had when it was first read
 	}
-	return (len(k.doubts) == 0 || k.doubts[0].read > e.read) && (k.back == 0 || k.back > e.read)
+	return (len(k.doubts) == 0 || k.doubts[0].read >= place) && (k.back == 0 || k.back >= place)
 }
 
 // hold shuts the key of an event that is about to be handed back.

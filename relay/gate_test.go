@@ -501,6 +501,10 @@ func TestGate_FailedHeadWaits(t *testing.T) {
 	g.snapshot(&f)
 	require.Empty(t, f.Busy)
 	require.Equal(t, []Blocked{{Key: "k", Head: "1"}}, f.Blocked)
+	again := keyed("1", "k", 9)
+	taken(g, again)
+	require.True(t, g.passes(again))
+	require.True(t, g.oldest(again), "its own having been handed back is no reason against a verdict")
 }
 
 // TestGate_LostMark: only the table knows what a row is whose mark may have been written by a try of
@@ -554,6 +558,16 @@ func TestGate_VerdictBehind(t *testing.T) {
 	require.True(t, g.oldest(one))
 	require.False(t, g.oldest(three))
 	require.True(t, g.oldest(&Event{Row: "4"}), "without a key nothing comes before")
+
+	g = newGate(OnDeadHold, nil)
+	taken(g, one, two)
+	g.pend(one)
+	g.pend(two)
+	g.away(one, "t", time.Unix(3, 0)) // the answer for one comes late: it was not written
+	g.hold(one)
+	g.handBack(one)
+	g.answered("t")
+	require.False(t, g.oldest(two), "one is NEW, though it is in doubt no more")
 }
 
 // TestGate_FailedFetch: what a Fetch was told must be told again when it fails.

@@ -88,7 +88,7 @@ func (s *session) fault(c relaytest.FakeCall) (f relaytest.FakeFault) {
 			f.Wait = time.Duration(r.IntN(5000)) * time.Millisecond
 		}
 	case r.Float64() < w.slowReads && c.Op == "Fetch":
-		f.Wait = time.Duration(r.IntN(10_000)) * time.Millisecond
+		f.Wait, f.Late = time.Duration(r.IntN(5000))*time.Millisecond, time.Duration(r.IntN(5000))*time.Millisecond
 	}
 	if f != (relaytest.FakeFault{}) {
 		s.mu.Lock()
@@ -131,6 +131,7 @@ func (s *session) Settle(ctx context.Context, outs []relay.Outcome) ([]relay.Row
 		s.w.sent[o.EventID] = row.State == relay.StateSent
 		if err == nil {
 			delete(s.inFlight, o.Row)
+			s.w.checkVerdict(o)
 		} else {
 			s.w.unsettled[o.EventID]++
 		}

@@ -133,7 +133,7 @@ func (s *scenario) drawFaults(r *rand.Rand) {
 		s.dbFlaky = []float64{0.02, 0.1, 0.3}[r.IntN(3)]
 	}
 	if sometimes(0.3) {
-		s.slowReads = 0.1
+		s.slowReads = []float64{0.1, 0.5}[r.IntN(2)]
 	}
 	if sometimes(0.5) {
 		s.ends = float64(1 + r.IntN(8))

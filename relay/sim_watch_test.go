@@ -88,3 +88,18 @@ func (s *watchedSink) lookAt(id string) {
 		}
 	}
 }
+
+// checkVerdict holds that a verdict reaches the table only when no earlier event of the key is still to
+// come: a relay that starts anew would hold that one behind the later. w.mu is held.
+func (w *world) checkVerdict(o relay.Outcome) {
+	this := w.ledger[o.EventID]
+	if !w.ordered() || !this.serial || o.State != relay.StateFailed && o.State != relay.StateDead {
+		return
+	}
+	for other, c := range w.ledger {
+		row, there := w.db.Row(other)
+		if there && c.key == this.key && c.seq < this.seq && row.State == relay.StateNew {
+			w.fail("P3: event %s of key %s is marked %s while %s is NEW", o.EventID, c.key, o.State, other)
+		}
+	}
+}

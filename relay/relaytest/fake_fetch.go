@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/postrider/postrider/relay"
 )
@@ -42,7 +43,13 @@ func (s *FakeStore) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, er
 	if err != nil {
 		return relay.Fetched{}, err
 	}
-	defer s.db.mu.Unlock()
+	got, err := s.fetch(f, fault)
+	s.db.mu.Unlock()
+	time.Sleep(fault.Late)
+	return got, err
+}
+
+func (s *FakeStore) fetch(f relay.Fetch, fault FakeFault) (relay.Fetched, error) {
 	p := &pick{s: s, f: f, busy: map[relay.RowID]bool{}, head: map[string]relay.RowID{}, next: s.cursor.clone()}
 	for _, row := range f.Busy {
 		p.busy[row] = true

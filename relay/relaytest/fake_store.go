@@ -36,6 +36,7 @@ type FakeCall struct {
 // FakeFault is what goes wrong with a call.
 type FakeFault struct {
 	Wait   time.Duration // before anything is done
+	Late   time.Duration // Fetch: between the reading and the reply
 	Before error         // returned without anything done
 	After  error         // returned after everything was done: the reply is lost
 	Part   error         // Settle: returned after every second outcome was written
