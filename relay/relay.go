@@ -173,7 +173,9 @@ func (r *Relay) run(ctx context.Context) error {
 	g.Go(func() error {
 		defer close(batches)
 		defer stopReading()
-		return r.read(reading, batches)
+		asking, stopAsking := r.asking(reading, hard)
+		defer stopAsking()
+		return r.read(reading, asking, batches)
 	})
 	g.Go(func() error {
 		defer r.settle.end()
@@ -190,6 +192,26 @@ func (r *Relay) run(ctx context.Context) error {
 		return ErrOwnershipLost
 	}
 	return err
+}
+
+// claimGrace is how long a Fetch with claims may still take when reading has ended.
+const claimGrace = 2 * time.Second
+
+// asking is the context of Fetch. With claims it outlives reading a little: rows that were claimed while
+// the end came must be learnt of and released, or they would wait for the claim timeout (case C09).
+func (r *Relay) asking(reading, hard context.Context) (context.Context, context.CancelFunc) {
+	if r.o.Claim != ClaimRows {
+		return reading, func() {}
+	}
+	asking, cancel := context.WithCancel(hard)
+	stop := context.AfterFunc(reading, func() {
+		select {
+		case <-time.After(claimGrace):
+			cancel()
+		case <-asking.Done():
+		}
+	})
+	return asking, func() { stop(); cancel() }
 }
 
 // loadDoubts closes the gates of rows that were in doubt before.
@@ -214,14 +236,14 @@ func (r *Relay) loadDoubts(ctx context.Context) error {
 }
 
 // read hands batches to the sender until ctx ends or, with UntilDrained, nothing is left to do.
-func (r *Relay) read(ctx context.Context, batches chan<- []Event) error {
+func (r *Relay) read(ctx, asking context.Context, batches chan<- []Event) error {
 	for ctx.Err() == nil {
 		limit, bytes, ok := r.budget.wait(ctx, r.status.tick)
 		if !ok {
 			return nil
 		}
 		idleBefore := r.nothingLeft()
-		evs, err := r.poller.read(ctx, min(limit, r.o.Batch), min(bytes, r.o.BatchBytes))
+		evs, err := r.poller.read(asking, min(limit, r.o.Batch), min(bytes, r.o.BatchBytes))
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
