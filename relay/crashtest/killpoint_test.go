@@ -147,6 +147,7 @@ func TestKill_AfterMark(t *testing.T) {
 		r.db.muteBehind(w.markText())
 		r.kafka.heal()
 		w.db.has(t, len(keys)+inFlight, "SENT")
+		require.True(t, r.db.muted(), "the relay knows of the mark")
 		w.killed(t, r)
 		w.settles(t, 0)
 	})
@@ -158,8 +159,11 @@ func (w *world) markText() string {
 	if w.db.dialect == outbox.Postgres {
 		return w.topics.names[0]
 	}
-	return "\x03COMMIT"
+	return query("COMMIT")
 }
+
+// query is how a request begins that asks MySQL or MariaDB to execute a text.
+func query(text string) string { return "\x03" + text }
 
 // lockWait waits until a statement on this database waits for a lock.
 func (d *database) lockWait(t testing.TB) {

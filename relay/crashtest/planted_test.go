@@ -52,6 +52,8 @@ var plantedBugs = []planted{
 		{"poller.go", "p.trouble.reset()\n\tif got.Reclaimed", "p.trouble.reset()\n\trand.Shuffle(len(got.Events), func(i, j int) { got.Events[i], got.Events[j] = got.Events[j], got.Events[i] })\n\tif got.Reclaimed"},
 		{"poller.go", "\t\"log/slog\"\n", "\t\"log/slog\"\n\t\"math/rand/v2\"\n"}},
 		"TestKill_AfterReading/postgres-single"},
+	{"a claim is forgotten when the end comes", []change{{"relay.go", "if r.o.Claim != ClaimRows {", "if true || r.o.Claim != ClaimRows {"}},
+		"TestCase_C09_TermInTheClaim"},
 	{"an outage counts as an attempt", []change{
 		{"verdict.go", "blameless := f.Class == ClassUnavailable || f.Class == ClassRelay", "blameless := false"},
 		{"verdict.go", "if f.Class != ClassRetriable && f.Class != ClassPermanent {", "if f.Class == ClassHeld {"}},

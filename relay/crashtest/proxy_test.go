@@ -28,8 +28,9 @@ type proxy struct {
 
 	refused sync.Map // names and ids of topics that take no records (Kafka)
 
-	// stopAfter, when set, is text of a request behind which that connection gets no replies any more.
-	stopAfter atomic.Pointer[[]byte]
+	// stopAfter, when set, are texts of requests; a connection that has sent them all, in this order, gets
+	// no replies any more.
+	stopAfter atomic.Pointer[[]string]
 	// cutReply and cutRequest end the connection on which the next reply or request comes, and throw
 	// that away.
 	cutReply, cutRequest atomic.Bool
@@ -89,6 +90,13 @@ func (v *valve) pass(gone <-chan struct{}) bool {
 	}
 }
 
+// shut says whether the valve is closed.
+func (v *valve) shut() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.open != nil
+}
+
 // holds says whether something waits.
 func (v *valve) holds() bool {
 	v.mu.Lock()
@@ -102,6 +110,8 @@ type link struct {
 	gone           chan struct{} // closed when it was cut
 	once           sync.Once
 	mute           valve // no replies from here on (stopAfter)
+	texts          *[]string
+	sent           int // of texts, by the direction of requests
 }
 
 func (l *link) cut() {
@@ -226,7 +236,14 @@ func (p *proxy) carry(l *link, from, to net.Conn, next func(io.Reader) ([]byte, 
 }
 
 func (p *proxy) muteAfter(l *link, request []byte) {
-	if text := p.stopAfter.Load(); text != nil && bytes.Contains(request, *text) {
+	texts := p.stopAfter.Load()
+	if texts != l.texts {
+		l.texts, l.sent = texts, 0
+	}
+	if texts == nil || l.sent == len(*texts) || !bytes.Contains(request, []byte((*texts)[l.sent])) {
+		return
+	}
+	if l.sent++; l.sent == len(*texts) {
 		l.mute.hold()
 	}
 }
@@ -243,10 +260,13 @@ func (p *proxy) each(f func(*link)) {
 // cut ends every connection; what was held is lost.
 func (p *proxy) cut() { p.each((*link).cut) }
 
-// muteBehind gives no more replies on a connection whose request holds the text.
-func (p *proxy) muteBehind(text string) {
-	b := []byte(text)
-	p.stopAfter.Store(&b)
+// muteBehind gives no more replies on a connection whose requests held the texts, in this order.
+func (p *proxy) muteBehind(texts ...string) { p.stopAfter.Store(&texts) }
+
+// muted says whether a connection gets no replies any more.
+func (p *proxy) muted() (yes bool) {
+	p.each(func(l *link) { yes = yes || l.mute.shut() })
+	return yes
 }
 
 // hole swallows everything, as a network does that lost its route.

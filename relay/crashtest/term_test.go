@@ -81,6 +81,34 @@ func TestCase_C09_TermBeyondGrace(t *testing.T) {
 	})
 }
 
+// TestCase_C09_TermInTheClaim: SIGTERM comes when the database has written the claim of a batch and the
+// relay does not know it yet. The rows are released; nobody has to wait for claim_timeout.
+func TestCase_C09_TermInTheClaim(t *testing.T) {
+	t.Parallel()
+	for _, s := range []server{mysqlServer, mariadb} { // PostgreSQL claims by one statement, whose text is not sent again
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			w := sharedWorld(t, s, settings{claim: relay.ClaimRows, claimTimeout: time.Minute})
+			w.start(t)
+			w.commit(t, len(keys), keys...)
+			w.drained(t, 60*time.Second)
+			r := w.relays[0]
+			r.db.muteBehind(query("UPDATE"), query("COMMIT"))
+			w.commit(t, inFlight, keys...)
+			w.db.has(t, inFlight, "SENDING")
+			require.True(t, r.db.muted(), "the relay knows of the claim")
+			r.signal(syscall.SIGTERM)
+			time.Sleep(500 * time.Millisecond) // the signal is heard first
+			require.True(t, r.alive(), "it waits for the database's answer")
+			r.db.heal()
+			code, _ := r.ended(t, 15*time.Second)
+			require.Equal(t, 0, code, r.tail(5))
+			w.unharmed(t, len(keys))
+			w.settles(t, 0)
+		})
+	}
+}
+
 // TestCase_C09_SecondSignalCuts: a second signal does not wait for anything.
 func TestCase_C09_SecondSignalCuts(t *testing.T) {
 	t.Parallel()
