@@ -35,7 +35,7 @@ func ownTable() relay.Table {
 func newFile(t *testing.T, ddl string) (path string, db *sql.DB) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "app.db")
-	db, err := sql.Open("sqlite", "file:"+path+"?_busy_timeout=10000&_txlock=immediate")
+	db, err := sql.Open("sqlite", "file:"+path+"?_busy_timeout=10000&_txlock=immediate&_synchronous=off")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	if ddl == "" {
