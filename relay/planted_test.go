@@ -70,7 +70,7 @@ var plantedBugs = []planted{
 // TestPlantedBugs plants each bug and counts the seeds that the simulation needs to see it. It is slow:
 //
 //	POSTRIDER_PLANTED=1       all of them; or a part of a name
-//	POSTRIDER_PLANTED_SEEDS   how many seeds to try at most; defaults to 400
+//	POSTRIDER_PLANTED_SEEDS   how many seeds to try at most; defaults to 1000
 func TestPlantedBugs(t *testing.T) {
 	which := os.Getenv("POSTRIDER_PLANTED")
 	if which == "" {
@@ -83,7 +83,7 @@ func TestPlantedBugs(t *testing.T) {
 		t.Run(bug.name, func(t *testing.T) {
 			t.Parallel()
 			bin := bug.compile(t)
-			most := int(number("POSTRIDER_PLANTED_SEEDS", 400))
+			most := int(number("POSTRIDER_PLANTED_SEEDS", 1000))
 			for seed := 1; seed <= most; seed++ {
 				if found := simulate(t, bin, seed); found != "" {
 					t.Logf("| %s | %d | %s |", bug.name, seed, found)

@@ -65,6 +65,9 @@ func (w *world) open(slot, life int, drained bool) *session {
 	return s
 }
 
+// slowest is how long the way to the database and the way back may take at most, each.
+const slowest = 5 * time.Second
+
 func (s *session) fault(c relaytest.FakeCall) (f relaytest.FakeFault) {
 	w := s.w
 	if w.isOver() {
@@ -88,7 +91,7 @@ func (s *session) fault(c relaytest.FakeCall) (f relaytest.FakeFault) {
 			f.Wait = time.Duration(r.IntN(5000)) * time.Millisecond
 		}
 	case r.Float64() < w.slowReads && c.Op == "Fetch":
-		f.Wait, f.Late = time.Duration(r.IntN(5000))*time.Millisecond, time.Duration(r.IntN(5000))*time.Millisecond
+		f.Wait, f.Late = time.Duration(r.Int64N(int64(slowest))), time.Duration(r.Int64N(int64(slowest)))
 	}
 	if f != (relaytest.FakeFault{}) {
 		s.mu.Lock()

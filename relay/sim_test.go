@@ -156,9 +156,13 @@ func (w *world) drain1(life int) {
 			heads[*r.Key] = r.ID
 		}
 	}
+	seen := 3 * time.Second // how old the relay's last look at the table may be
+	if w.slowReads > 0 {
+		seen += slowest
+	}
 	for _, r := range w.db.Pending() {
 		free := r.Key == nil || heads[*r.Key] == "" || heads[*r.Key] == r.ID
-		due := r.State == relay.StateNew || r.State == relay.StateFailed && r.DueAt.Before(w.db.Now().Add(-3*time.Second))
+		due := r.State == relay.StateNew || r.State == relay.StateFailed && r.DueAt.Before(w.db.Now().Add(-seen))
 		blameless := strings.HasPrefix(r.LastError, "[unavailable]") || strings.HasPrefix(r.LastError, "[relay]")
 		if r.State == relay.StateFailed && blameless && free && r.DueAt.After(began.Add(3*time.Second)) {
 			w.fail("a run until drained ended before an outage was over: %v", r)

@@ -222,7 +222,7 @@ func missingTable(ctx context.Context, conn *pgx.Conn, name, quoted string) erro
 	rows, err := conn.Query(ctx, `SELECT n.nspname || '.' || t.relname FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace
 		WHERE t.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
 			AND (lower(t.relname) = lower($1::text) OR t.relname ILIKE '%outbox%') AND t.relname <> 'outbox_cursor'
-		ORDER BY lower(t.relname) = lower($1::text) DESC, 1 LIMIT 5`, last)
+		ORDER BY pg_table_is_visible(t.oid) DESC, lower(t.relname) = lower($1::text) DESC, 1 LIMIT 5`, last)
 	if err != nil {
 		return e
 	}

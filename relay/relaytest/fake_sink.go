@@ -164,6 +164,10 @@ func (s *FakeSink) launch(flights map[place]*fakeFlight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for to, f := range flights {
+		if s.isEnded() { // since Write began
+			s.dropped += len(f.recs)
+			continue
+		}
 		s.busy[to] = f
 		f.left.Add(1)
 		s.running.Add(1)
