@@ -54,15 +54,11 @@ func (w *Writer) Write(ctx context.Context, tx Tx, events ...Event) error {
 		return err
 	}
 	for len(rows) > 0 {
-		n := w.table.fit(rows)
-		query, args := w.table.insert(rows[:n])
-		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
-			if dup := w.table.duplicate(err, rows[:n]); dup != nil {
-				err = dup
-			}
-			return fmt.Errorf("insert into %s: %w", w.table.name, err)
+		s := w.table.statement(rows)
+		if _, err := tx.ExecContext(ctx, s.Query, s.Args...); err != nil {
+			return s.Err(err)
 		}
-		rows = rows[n:]
+		rows = rows[len(s.rows):]
 	}
 	return nil
 }

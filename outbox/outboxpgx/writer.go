@@ -1,8 +1,9 @@
 // Package outboxpgx writes events into an outbox table within a pgx transaction. It is package outbox
 // for services that use pgx without database/sql, and it works in every query mode of pgx, through
-// PgBouncer in transaction mode as well.
+// PgBouncer in transaction mode as well. Where the business statements go out in a pgx.Batch, Queue
+// lets the event travel with them, at no round trip of its own.
 //
-// It owns the step from a pgx.Tx to an outbox.Tx and nothing else.
+// It owns the step from a pgx.Tx to an outbox.Tx, and from events to a batch, and nothing else.
 package outboxpgx
 
 import (
