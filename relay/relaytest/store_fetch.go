@@ -23,6 +23,7 @@ func fetchCases() []storeCase {
 		{name: "Case_C01 late ids of many transactions come", run: fetchManyLateIDs, skip: oneWriter},
 		{name: "Case_C01 a rolled back gap loses nothing", run: fetchGapRolledBack, skip: oneWriter},
 		{name: "Case_O07 a serialised key keeps commit order", run: fetchSerialised, skip: oneWriter},
+		{name: "Case_O07 transactions that overlap come in row order, none is lost", run: fetchOverlapped, skip: oneWriter},
 		{name: "Case_C02 rows moved by updates come in order", run: fetchShuffled},
 		{name: "Fetch after a cancelled Fetch loses nothing", run: fetchCancelled},
 		{name: "Fetch leaves unknown and finished states alone", run: fetchStates,
@@ -185,6 +186,27 @@ func fetchSerialised(b *bed) {
 		b.commit(event("e-"+n+"2", "K"))
 		require.Equal(b, []string{"e-" + n + "1", "e-" + n + "2"}, c.fetch())
 	}
+}
+
+// fetchOverlapped: two transactions on one key that nothing serialises have no order to keep. Who sees
+// both takes the order of the rows; who has read the later one already gets the earlier one after it.
+func fetchOverlapped(b *bed) {
+	overlap := func(earlier, later string) (commit func()) {
+		first, second := b.table.Begin(b.T), b.table.Begin(b.T)
+		first.Insert(event(earlier, "K"))
+		second.Insert(event(later, "K"))
+		second.Commit()
+		return first.Commit
+	}
+	overlap("e-1", "e-2")()
+	c := b.open()
+	require.Equal(b, []string{"e-1", "e-2"}, c.fetch(), "a relay that starts after both")
+	c.sent("e-1", "e-2")
+	commit := overlap("e-3", "e-4")
+	require.Equal(b, []string{"e-4"}, c.fetch())
+	c.sent("e-4")
+	commit()
+	require.Equal(b, []string{"e-3"}, c.fetch())
 }
 
 func fetchShuffled(b *bed) {
