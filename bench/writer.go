@@ -6,17 +6,86 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/outbox/outboxpgx"
 )
 
+// shop is a business with two tables beside an outbox. Its transactions are always of two statements.
+type shop struct {
+	*bed
+	conn   *pgx.Conn // nil but on PostgreSQL
+	writer *outbox.Writer
+	native *outboxpgx.Writer
+	order  string // the two statements
+	count  string
+	hand   string // the INSERT that the writer makes, written by hand
+	body   []byte
+	n      int
+}
+
+// sale is one way to make the transaction.
+type sale struct {
+	name string
+	base bool // it writes no event, and those after it are compared with it
+	run  func(ctx context.Context) error
+}
+
 // writerCost compares a business transaction of two statements with the same one that also writes an
-// event, in turn, so that drift of the machine falls on both.
+// event. All ways take turns, transaction by transaction, so that drift of the machine falls on all.
 func writerCost(ctx context.Context, s settings) error {
-	b, err := newBed(ctx, s.database)
+	shop, err := newShop(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer shop.close()
+	sales := shop.sqlSales()
+	if shop.conn != nil {
+		sales = append(sales, shop.pgxSales()...)
+	}
+	const rounds, each = 40, 50
+	micros, ratio := make([][]float64, len(sales)), make([][]float64, len(sales))
+	for round := range rounds + 1 {
+		sum := make([]float64, len(sales))
+		for range each {
+			for i := range sales {
+				shop.n++
+				began := time.Now()
+				if err := sales[i].run(ctx); err != nil {
+					return fmt.Errorf("%s: %w", sales[i].name, err)
+				}
+				sum[i] += time.Since(began).Seconds() * 1e6
+			}
+		}
+		if round == 0 {
+			continue // warm-up
+		}
+		base := 0
+		for i := range sales {
+			if sales[i].base {
+				base = i
+			}
+			micros[i] = append(micros[i], sum[i]/each)
+			ratio[i] = append(ratio[i], sum[i]/sum[base])
+		}
+	}
+	fmt.Printf("%-56s %8s %8s\n", fmt.Sprintf("medians of %d rounds of %d", rounds, each), "µs", "")
+	for i := range sales {
+		if sales[i].base {
+			fmt.Printf("%-56s %8.0f\n", sales[i].name, median(micros[i]))
+			continue
+		}
+		fmt.Printf("  + %-52s %8.0f %+7.1f%%\n", sales[i].name, median(micros[i]), 100*(median(ratio[i])-1))
+	}
+	return nil
+}
+
+func newShop(ctx context.Context, s settings) (*shop, error) {
+	b, err := newBed(ctx, s.database)
+	if err != nil {
+		return nil, err
+	}
 	b.db.SetMaxOpenConns(1)
 	for _, q := range []string{
 		"CREATE TABLE orders (order_no VARCHAR(64) PRIMARY KEY, user_id BIGINT, amount NUMERIC(12,2), status VARCHAR(32))",
@@ -24,58 +93,41 @@ func writerCost(ctx context.Context, s settings) error {
 		"INSERT INTO accounts VALUES (1, 0)",
 	} {
 		if _, err := b.db.ExecContext(ctx, q); err != nil {
-			return err
+			b.close()
+			return nil, err
 		}
 	}
-	w := outbox.New(b.dialect, outbox.Options{})
-	body := []byte(`{"note":"` + strings.Repeat("x", max(s.size-11, 0)) + `"}`)
-	n := 0
-	tx := func(event bool) (time.Duration, error) {
-		n++
-		no := fmt.Sprintf("ORD-%d", n)
-		began := time.Now()
-		tx, err := b.db.BeginTx(ctx, nil)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { _ = tx.Rollback() }()
-		if _, err := tx.ExecContext(ctx, b.bind("INSERT INTO orders VALUES ($1, 1, 9.90, 'CREATED')"), no); err != nil {
-			return 0, err
-		}
-		if _, err := tx.ExecContext(ctx, b.bind("UPDATE accounts SET orders = orders + 1 WHERE id = $1"), 1); err != nil {
-			return 0, err
-		}
-		if event {
-			err := w.Write(ctx, tx, outbox.Event{AggregateType: "Order", AggregateID: no, Type: "OrderCreated", Payload: body})
-			if err != nil {
-				return 0, err
-			}
-		}
-		if err := tx.Commit(); err != nil {
-			return 0, err
-		}
-		return time.Since(began), nil
+	shop := &shop{
+		bed: b, writer: outbox.New(b.dialect, outbox.Options{}), native: outboxpgx.New(outbox.Options{}),
+		order: b.bind("INSERT INTO orders VALUES ($1, 1, 9.90, 'CREATED')"),
+		count: b.bind("UPDATE accounts SET orders = orders + 1 WHERE id = $1"),
+		hand: b.bind("INSERT INTO outbox_events (event_id, aggregate_type, aggregate_id, event_type, topic, message_key, payload, headers) " +
+			"VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"),
+		body: []byte(`{"note":"` + strings.Repeat("x", max(s.size-11, 0)) + `"}`),
 	}
-	var with, without, ratio []float64
-	for round := range 41 {
-		var sum [2]time.Duration
-		for range 100 {
-			for i, event := range []bool{false, true} {
-				d, err := tx(event)
-				if err != nil {
-					return err
-				}
-				sum[i] += d
-			}
+	if b.dialect == outbox.Postgres {
+		if shop.conn, err = pgx.Connect(ctx, b.url); err != nil {
+			b.close()
+			return nil, err
 		}
-		if round == 0 {
-			continue // warm-up
-		}
-		without = append(without, sum[0].Seconds()*1e4)
-		with = append(with, sum[1].Seconds()*1e4)
-		ratio = append(ratio, sum[1].Seconds()/sum[0].Seconds())
 	}
-	fmt.Printf("two statements and COMMIT: %.0f µs, with an event: %.0f µs, ratio %.3f (medians of 40 rounds of 100)\n",
-		median(without), median(with), median(ratio))
-	return nil
+	return shop, nil
+}
+
+func (s *shop) close() {
+	if s.conn != nil {
+		_ = s.conn.Close(context.Background())
+	}
+	s.bed.close()
+}
+
+func (s *shop) no() string { return fmt.Sprintf("ORD-%d", s.n) }
+
+func (s *shop) event() outbox.Event {
+	return outbox.Event{AggregateType: "Order", AggregateID: s.no(), Type: "OrderCreated", Payload: s.body}
+}
+
+// byHand are the arguments of the INSERT written by hand.
+func (s *shop) byHand() []any {
+	return []any{outbox.NewID(), "Order", s.no(), "OrderCreated", nil, nil, s.body, nil}
 }

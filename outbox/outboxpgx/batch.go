@@ -28,6 +28,7 @@ import (
 // Queue cannot see where the batch goes, and that decides what an event is worth:
 //
 //   - Sent with pgx.Tx, the events share the fate of that transaction, as with Write.
+//   - Sent with the *pgx.Conn beneath an open *sql.Tx, they share the fate of that one: see the example.
 //   - Sent with a *pgx.Conn or a *pgxpool.Pool, outside of a transaction, PostgreSQL runs the batch as one
 //     transaction, which commits at its end or not at all. The events are then atomic with the other
 //     statements of this batch, and with nothing that was sent before or is sent afterwards: the

@@ -2,11 +2,13 @@ package librarytest
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"net/url"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/outbox"
@@ -106,6 +108,44 @@ func TestPgxWriter_Queue_BatchThatBegins(t *testing.T) {
 			holds(t, b, i, i)
 		}
 	})
+}
+
+// TestPgxWriter_Queue_WithinDatabaseSQL sends the batch on the connection of an open *sql.Tx.
+func TestPgxWriter_Queue_WithinDatabaseSQL(t *testing.T) {
+	t.Parallel()
+	w := outboxpgx.New(outbox.Options{})
+	on(t, func(t *testing.T, b *base) {
+		b.apply(t).exec(t, "CREATE TABLE orders (no TEXT PRIMARY KEY, note TEXT)")
+		place := func(no, eventID string, end func(*sql.Tx) error) error {
+			conn, err := b.Conn(t.Context())
+			require.NoError(t, err)
+			defer conn.Close()
+			tx, err := conn.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			defer tx.Rollback()
+			_, err = tx.ExecContext(t.Context(), "INSERT INTO orders VALUES ($1)", no)
+			require.NoError(t, err)
+			batch := &pgx.Batch{}
+			batch.Queue("UPDATE orders SET note = 'paid' WHERE no = $1", no)
+			require.NoError(t, w.Queue(t.Context(), batch, order(eventID)))
+			err = conn.Raw(func(driver any) error {
+				return driver.(*stdlib.Conn).Conn().SendBatch(t.Context(), batch).Close()
+			})
+			if err != nil {
+				return err
+			}
+			return end(tx)
+		}
+		require.NoError(t, place("o-1", "e-1", (*sql.Tx).Rollback))
+		holds(t, b, 0, 0)
+		require.NoError(t, place("o-1", "e-1", (*sql.Tx).Commit))
+		holds(t, b, 1, 1)
+		require.Equal(t, 1, one[int](t, b, "SELECT count(*) FROM orders WHERE note = 'paid'"))
+		require.ErrorIs(t, place("o-2", "e-1", (*sql.Tx).Commit), outbox.ErrDuplicateEvent)
+		holds(t, b, 1, 1)
+		require.NoError(t, place("o-2", "e-2", (*sql.Tx).Commit), "the connection is of use again")
+		holds(t, b, 2, 2)
+	}, outbox.Postgres)
 }
 
 func TestPgxWriter_Queue_ThroughPgBouncer(t *testing.T) {
