@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +28,12 @@ type reader struct {
 	// swell is how much larger JSON came out of the server than it is stored, as far as seen: values that
 	// are stored compressed are weighed by it.
 	swell float64
+	// weighing counts the reads that still sum up what rows weigh, because a large one was met.
+	weighing int
 }
+
+// weighReads is how many reads sum up what rows weigh after a large row was met.
+const weighReads = 100
 
 // pace keeps a read that no index serves well to a share of the time.
 type pace struct {
@@ -81,10 +87,7 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 		}})
 	}
 	if f := q.forward; f != nil {
-		text, args := r.sql.forward, []any{f.after, q.limit, weighed, f.window}
-		if len(f.blocked) > 0 {
-			text, args = r.sql.forwardBlocked, append(args, f.blocked)
-		}
+		text, args := r.askForward(f, q.limit, weighed)
 		stmts = append(stmts, stmt{sql: text, args: args, read: func(rows pgx.Rows) (err error) {
 			a.forward, _, err = r.decoder(q).records(rows)
 			a.forwardEnd = len(a.forward) < f.window
@@ -114,6 +117,10 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 	if err := r.db.tx(ctx, stmts...); err != nil {
 		return answers{}, fmt.Errorf("read due events: %w", err)
 	}
+	if f := q.forward; f != nil && r.plain(f, q.limit) && holdsOver(a.forward) {
+		r.weighing = weighReads
+		return r.read(ctx, q) // a large row was left out that may have fitted
+	}
 	r.weigh(q, a)
 	if r.memory != nil {
 		for _, recs := range [][]record{a.replay, a.forward, a.lookup} {
@@ -123,12 +130,35 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 	return a, nil
 }
 
+// plain says whether the cheap read serves: rows have been small and all that it looks at may come.
+func (r *reader) plain(f *forwardAsk, limit int) bool {
+	return r.sql.plain != "" && r.weighing == 0 && len(f.blocked) == 0 && f.window <= max(limit, minWindow)
+}
+
+func holdsOver(recs []record) bool {
+	return slices.ContainsFunc(recs, func(rec record) bool { return rec.kind == kindOver })
+}
+
+// askForward chooses among the statements that read forward.
+func (r *reader) askForward(f *forwardAsk, limit int, weighed int64) (text string, args []any) {
+	switch {
+	case len(f.blocked) > 0:
+		return r.sql.forwardBlocked, []any{f.after, limit, weighed, f.window, f.blocked}
+	case r.plain(f, limit):
+		return r.sql.plain, []any{f.after, weighed / int64(f.window), f.window}
+	}
+	return r.sql.forward, []any{f.after, limit, weighed, f.window}
+}
+
 func (r *reader) decoder(q round) *decoder {
 	return &decoder{scans: r.layout.claim == relay.ClaimRows, most: q.limit, budget: q.bytes, types: r.types}
 }
 
 // weigh learns from how many rows had to be dropped or could have come.
 func (r *reader) weigh(q round, a answers) {
+	if q.forward != nil {
+		r.weighing = max(0, r.weighing-1)
+	}
 	if p, _ := r.layout.catalog.column(r.layout.cols.Payload); p.kind != "json" && p.kind != "jsonb" || q.forward == nil {
 		return
 	}
