@@ -75,6 +75,15 @@ func TestServer_Health(t *testing.T) {
 	code, _ = s.get(t, "/livez")
 	require.Equal(t, http.StatusOK, code, "waiting for servers is no reason to be killed")
 
+	s.WaitForKafka("waiting for Kafka: connection refused")
+	code, _ = s.get(t, "/readyz")
+	require.Equal(t, http.StatusOK, code, "Kafka down at the start does not fail readiness either")
+	require.Equal(t, "waiting for Kafka: connection refused", s.Status().State)
+	s.Follow(nil, "waiting for the database")
+	code, body = s.get(t, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, body, "waiting for the database")
+
 	s.Follow(status, "")
 	now := time.Now()
 	st = relay.Status{Active: true, LastPoll: now, LastTick: now}

@@ -36,6 +36,7 @@ type Server struct {
 	status func() relay.Status
 	since  time.Time
 	state  string // what the process is doing while there is no relay: "waiting for the database", …
+	kafka  bool   // only Kafka is waited for: the database answered
 }
 
 // Listen binds addr (host:port, port 0 for any) and begins to serve. The error names the address.
@@ -72,7 +73,15 @@ func (s *Server) Close(ctx context.Context) error { return s.http.Shutdown(ctx) 
 func (s *Server) Follow(status func() relay.Status, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status, s.state, s.since = status, state, time.Now()
+	s.status, s.state, s.since, s.kafka = status, state, time.Now(), false
+}
+
+// WaitForKafka is Follow(nil, state) for a relay whose database answered: it is ready, since a Kafka
+// that is away at the start counts no more than one that goes away later.
+func (s *Server) WaitForKafka(state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status, s.state, s.since, s.kafka = nil, state, time.Now(), true
 }
 
 func (s *Server) look() (st relay.Status, running bool, state string, since time.Time) {
@@ -82,6 +91,12 @@ func (s *Server) look() (st relay.Status, running bool, state string, since time
 		return relay.Status{}, false, s.state, s.since
 	}
 	return s.status(), true, s.state, s.since
+}
+
+func (s *Server) waitsForKafka() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kafka
 }
 
 // check is one line of a probe.
@@ -105,6 +120,8 @@ func (s *Server) live() []check {
 func (s *Server) ready() []check {
 	st, running, state, since := s.look()
 	switch {
+	case !running && s.waitsForKafka():
+		return []check{{name: "database"}}
 	case !running:
 		return []check{{"database", errors.New(state)}}
 	case st.StandbyFor != "":

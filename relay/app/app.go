@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/postrider/postrider/relay"
@@ -22,15 +23,9 @@ type Options struct {
 	// UntilDrained ends Run once nothing is due.
 	UntilDrained bool
 	// Notify, when set, is told of each phase for a service manager: "READY=1", "STATUS=…", "STOPPING=1".
+	// It may be called from several goroutines.
 	Notify func(state string)
 }
-
-// Waits for servers double from firstWait to longestWait: short enough that the relay is at work
-// within 5 s of their return (P7).
-const (
-	firstWait   = 250 * time.Millisecond
-	longestWait = 4 * time.Second
-)
 
 // app is one run of the relay process.
 type app struct {
@@ -62,6 +57,10 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	a.server = server
+	// A service manager learns of the end when it begins, not when all is drained.
+	stopping := sync.OnceFunc(func() { o.Notify("STOPPING=1") })
+	defer stopping()
+	defer context.AfterFunc(ctx, stopping)()
 	// HTTP goes last, so that health stays truthful while the relay drains.
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -71,7 +70,6 @@ func Run(ctx context.Context, o Options) error {
 	a.log.Info("postrider starts", "version", o.Version, "http", server.Addr(), "outbox", a.cfg.Outbox.Name,
 		"table", a.cfg.Outbox.Table, "claim", string(a.cfg.Relay.Claim), "delivery", a.cfg.Relay.Delivery)
 	err = a.loop(ctx)
-	o.Notify("STOPPING=1")
 	if err == nil {
 		a.log.Info("postrider stopped", "drained", o.UntilDrained && ctx.Err() == nil)
 	}
@@ -116,7 +114,7 @@ func (a *app) loop(ctx context.Context) error {
 
 // once opens store and sink, waiting for their servers, and relays until it ends.
 func (a *app) once(ctx context.Context) error {
-	store, err := await(ctx, a, "the database", func() (Store, error) { return OpenStore(ctx, a.cfg) })
+	store, err := await(ctx, a, theDatabase, func() (Store, error) { return OpenStore(ctx, a.cfg) })
 	if err != nil {
 		return err
 	}
@@ -154,7 +152,7 @@ func (a *app) openSink(ctx context.Context) (*kafka.Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the Kafka client: %w", err)
 	}
-	_, err = await(ctx, a, "Kafka", func() (struct{}, error) { return struct{}{}, sink.Ping(ctx) })
+	_, err = await(ctx, a, theKafka, func() (struct{}, error) { return struct{}{}, sink.Ping(ctx) })
 	if err != nil {
 		_ = sink.Close(ctx)
 		return nil, err
@@ -218,47 +216,5 @@ func (a *app) relayOptions(store relay.Store, sink relay.Sink) relay.Options {
 		UntilDrained:    a.o.UntilDrained,
 		Hooks:           a.metrics,
 		Logger:          a.log,
-	}
-}
-
-// await calls open until it succeeds, as long as it fails for a server that does not answer. Each
-// new reason is one line.
-func await[T any](ctx context.Context, a *app, what string, open func() (T, error)) (T, error) {
-	var none T
-	wait, said := firstWait, ""
-	for {
-		got, err := open()
-		if err == nil {
-			if said != "" {
-				a.log.Info(what + " answers")
-			}
-			return got, nil
-		}
-		setup := relay.AsSetup(err)
-		if ctx.Err() != nil {
-			return none, ctx.Err()
-		}
-		if setup == nil || setup.Kind != relay.SetupUnreachable {
-			return none, err
-		}
-		if line := setup.Error(); line != said {
-			said = line
-			a.log.Warn("waiting for "+what, "error", line)
-		}
-		a.server.Follow(nil, "waiting for "+what+": "+setup.Error())
-		a.o.Notify("STATUS=waiting for " + what)
-		if !sleep(ctx, wait) {
-			return none, ctx.Err()
-		}
-		wait = min(wait*2, longestWait)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }
