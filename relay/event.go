@@ -75,6 +75,11 @@ type Record struct {
 	Key       []byte // nil: no key
 	Value     []byte // nil: tombstone
 	Headers   []Header
+
+	// What an exactly-once sink notes of the event beside the record.
+	Row   RowID
+	Event uint64 // HashEvent of its id
+	Lane  int32  // claim: lanes
 }
 
 // Receipt is Kafka's acknowledgement, kept in the row.

@@ -25,6 +25,9 @@ const (
 	// ClassHeld marks a record that the sink did not send because an earlier record of its key was
 	// refused. The event goes back unsent, nothing is counted.
 	ClassHeld Class = "held"
+	// ClassFenced marks a record whose lane went to another relay before it was committed. That relay
+	// sends the event: nothing is counted, written or waited for.
+	ClassFenced Class = "fenced"
 )
 
 // Failure is a sink's account of a record that was not acknowledged. Its text never holds payload,
@@ -50,6 +53,9 @@ func (f *Failure) Error() string {
 type Result struct {
 	Receipt Receipt
 	Failure *Failure // nil: acknowledged by all in-sync replicas
+	// Marked, when set, is called once when the table shows the outcome, or when it never will because the
+	// row had changed. Until then the sink keeps its own note that the event was sent.
+	Marked func()
 }
 
 // Outcome is what the Store writes to one row. State is StateSent, StateFailed, StateDead, or

@@ -51,15 +51,23 @@ type Doubt struct {
 	DueIn time.Duration // FAILED: until next_retry_at by the database clock, 0 when due
 }
 
+// UnsettledRow is a row that may still be sent.
+type UnsettledRow struct {
+	Row     RowID
+	EventID string
+	State   State // StateNew or StateFailed
+}
+
 // Store is what the Poller needs of a database. Methods are called from several goroutines: one
 // Fetch at a time, Settle beside it.
 type Store interface {
 	// Acquire waits until this relay is the only one of its outbox name on the table (ClaimSingle) and
-	// returns once it is; with ClaimRows it returns at once. standby is called once if it has to wait,
+	// returns once it is; with the other modes it returns at once. standby is called once if it has to wait,
 	// with who holds the table. lost is closed when the ownership is lost (its session ended).
 	Acquire(ctx context.Context, standby func(holder string)) (lost <-chan struct{}, err error)
 	// Doubts lists the FAILED rows and, when DEAD rows block (on_dead: hold), the DEAD ones that were
-	// not discarded, oldest first, at most limit. Called at start, after Acquire.
+	// not discarded, oldest first, at most limit; with ClaimLanes those of its own lanes. Called at start,
+	// after Acquire, and after Own.
 	Doubts(ctx context.Context, limit int) ([]Doubt, error)
 	// StillBlocking returns those of rows that still block their key: FAILED, or DEAD and not discarded.
 	// The rest were sent, discarded, deleted or made NEW by a person.
@@ -71,7 +79,25 @@ type Store interface {
 	// Settle writes outcomes in one set-based statement for all and returns those rows that no longer
 	// were as read (lost claims, edits by others): they were left alone. An error means that nothing
 	// or an unknown part was written; calling again with the same outcomes is safe.
+	//
+	// With ClaimLanes, StateSent applies to a row read as NEW that is FAILED by now, too: that Kafka has the
+	// record is the newer truth than a verdict of a relay which did not know yet that it had lost the lane.
 	Settle(ctx context.Context, outs []Outcome) (lost []RowID, err error)
 	// Close releases the ownership and the connections.
 	Close() error
+}
+
+// LaneStore is a Store that relays share by lanes.
+type LaneStore interface {
+	Store
+	// Own sets the lanes that are this relay's, in place of those before (ClaimLanes): rows of other lanes
+	// do not come. It is called for every change, before Doubts, and never while a Fetch is under way. What
+	// was returned and is not settled stays out as long as Fetch names it as Busy. Reading begins at the
+	// lowest Low of the lanes that are new and Low of before.
+	Own(ctx context.Context, lanes []OwnLane) error
+	// Low is a position of the table below which every row of this relay's lanes is settled, in a form for
+	// Own of any relay on this table; "" when none is known.
+	Low() string
+	// Unsettled returns those of rows that are NEW or FAILED, with their event ids and states.
+	Unsettled(ctx context.Context, rows []RowID) ([]UnsettledRow, error)
 }

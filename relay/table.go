@@ -48,6 +48,9 @@ const (
 	// ClaimRows writes a claim to each row first (SENDING), so that any number of relays, other
 	// products' included, share a table. It keeps no order between relays.
 	ClaimRows ClaimMode = "rows"
+	// ClaimLanes shares the keys among any number of relays, each key with one relay at a time, without
+	// writing claims: order holds, and the database is not asked who owns what.
+	ClaimLanes ClaimMode = "lanes"
 )
 
 // StoreOptions is what every Store needs to open.
@@ -57,6 +60,7 @@ type StoreOptions struct {
 	Relay string // relay.name: shown in locks and in application_name
 	Table Table
 	Claim ClaimMode
+	Lanes int32 // claim: lanes: how many there are
 	// OnDead is OnDeadHold (default) or OnDeadSkip: whether DEAD rows block their keys when gates are loaded.
 	OnDead string
 	// ClaimTimeout is the age by database time from which a SENDING row counts as abandoned.
