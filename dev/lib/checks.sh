@@ -61,6 +61,8 @@ check_format() {
     [[ -z $files ]] || { printf 'not formatted, run gofmt -w on:\n%s\n' "$files" && return 1; }
 }
 
+# check_tidy holds that a module builds by itself too, without the workspace that we work in.
+check_tidy() { (cd "$1" && GOWORK=off go mod tidy -diff); }
 check_vet() { in_all "$1" go vet; }
 check_lint() { in_all "$1" "$LINT" run --config "$ROOT/.golangci.yml" --allow-parallel-runners; }
 
