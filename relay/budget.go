@@ -39,12 +39,12 @@ func (b *budget) wait(ctx context.Context, tick func()) (events int, bytes int64
 	}
 }
 
-func (b *budget) take(evs []Event) {
+func (b *budget) take(evs []*Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.events += len(evs)
-	for i := range evs {
-		b.bytes += evs[i].Size()
+	for _, e := range evs {
+		b.bytes += e.Size()
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func sized(n int, payload int) []Event {
-	evs := make([]Event, n)
+func sized(n int, payload int) []*Event {
+	evs := make([]*Event, n)
 	for i := range evs {
-		evs[i].Payload = make([]byte, payload)
+		evs[i] = &Event{Payload: make([]byte, payload)}
 	}
 	return evs
 }
@@ -31,8 +31,8 @@ func TestBudget(t *testing.T) {
 	require.Equal(t, 10, n)
 	require.EqualValues(t, 10*evs[0].Size(), held)
 	for i := range evs {
-		b.give(&evs[i])
-		b.give(&evs[i]) // a share is given back once
+		b.give(evs[i])
+		b.give(evs[i]) // a share is given back once
 	}
 	n, held = b.load()
 	require.Zero(t, n)
@@ -41,11 +41,11 @@ func TestBudget(t *testing.T) {
 
 func TestBudget_Wait(t *testing.T) {
 	t.Parallel()
-	for name, evs := range map[string][]Event{"events": sized(26, 0), "bytes": sized(3, 300<<10)} {
+	for name, evs := range map[string][]*Event{"events": sized(26, 0), "bytes": sized(3, 300<<10)} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBudget(30, 1<<20)
 			b.take(evs)
-			time.AfterFunc(time.Second, func() { b.give(&evs[0]) })
+			time.AfterFunc(time.Second, func() { b.give(evs[0]) })
 			began := time.Now()
 			_, _, ok := b.wait(t.Context(), func() {})
 			require.True(t, ok)
@@ -80,7 +80,7 @@ func TestBudget_Smallest(t *testing.T) {
 				_, _, ok := b.wait(ctx, func() {})
 				require.False(t, ok, "an event larger than the whole budget fills it")
 				cancel()
-				b.give(&evs[0])
+				b.give(evs[0])
 			}
 		}
 	})

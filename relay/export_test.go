@@ -12,9 +12,13 @@ func Leftovers(r *Relay) string {
 	busy, shut, reopened, waits := len(r.gate.busy), r.gate.shut, len(r.gate.reopened), len(r.gate.waits)
 	r.gate.mu.Unlock()
 	events, bytes := r.budget.load()
-	r.send.mu.Lock()
-	late, lateBytes, graves := len(r.send.late.events), r.send.late.bytes, len(r.send.graves)
-	r.send.mu.Unlock()
+	late, lateBytes, graves := 0, int64(0), 0
+	for _, s := range r.send {
+		s.mu.Lock()
+		late, lateBytes, graves = late+len(s.late.events), lateBytes+s.late.bytes, graves+len(s.graves)
+		late += len(s.queue.evs)
+		s.mu.Unlock()
+	}
 	r.settle.mu.Lock()
 	queue := len(r.settle.queue)
 	r.settle.mu.Unlock()

@@ -51,13 +51,13 @@ func (f *flight) report(i int, r Result) {
 	case f.landed:
 		f.sender.lateAnswer(e, topic, r, f.started)
 	case r.Failure == nil:
-		f.outs, f.moved = append(f.outs, f.sender.sent(e, r.Receipt, f.started)), true
+		f.outs, f.moved = append(f.outs, f.sender.sent(e, r, f.started)), true
 	case r.Failure.Class == ClassRelay:
 		f.sender.report(e, r.Failure, StateNew)
 		f.again = append(f.again, e)
 	default:
 		f.refused = append(f.refused, refused{e, topic, r.Failure})
-		f.moved = f.moved || r.Failure.Class != ClassUnavailable
+		f.moved = f.moved || r.Failure.Class != ClassUnavailable && r.Failure.Class != ClassFenced
 	}
 }
 

@@ -26,6 +26,10 @@ type gate struct {
 	blocked  []Blocked            // cache for snapshots, with resting; nil after a change
 	resting  []RowID              // heads of blocked that must not come
 	opened   func()               // called when a key reopened; must not call back
+	flying   map[int32]int        // busy rows by lane (claim: lanes)
+	lanes    int32                // 0 with other claim modes
+	leaving  map[int32]bool       // lanes that are not this relay's any more, while rows of theirs are busy
+	landed   chan struct{}        // closed when a lane has no busy row any more, then made anew
 }
 
 // keyState is what the gate knows of one key.
@@ -38,13 +42,17 @@ type keyState struct {
 	doubts   []doubt // in the order of reading; the first is the head, the only one that may be sent
 }
 
-func newGate(onDead string, opened func()) *gate {
+func newGate(onDead string, lanes int32, opened func()) *gate {
 	return &gate{
 		skipDead: onDead == OnDeadSkip,
 		keys:     map[string]*keyState{},
 		busy:     map[RowID]struct{}{},
 		unsure:   map[RowID]struct{}{},
 		opened:   opened,
+		lanes:    lanes,
+		flying:   map[int32]int{},
+		leaving:  map[int32]bool{},
+		landed:   make(chan struct{}),
 	}
 }
 
@@ -125,12 +133,12 @@ func (g *gate) restore(reopened []Blocked) {
 // take marks rows as busy. An answer of the Store rests on a snapshot: where a key has shut and opened
 // again meanwhile, its rows in the answer are ahead of those that were handed back, so it shuts again
 // until they have come back too.
-func (g *gate) take(evs []Event) {
+func (g *gate) take(evs []*Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i := range evs {
-		e := &evs[i]
+	for _, e := range evs {
 		g.busy[e.Row] = struct{}{}
+		g.flying[e.lane]++
 		if e.Key == nil {
 			continue
 		}
@@ -191,6 +199,7 @@ func (g *gate) handBack(e *Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.busy, e.Row)
+	defer g.down(e.lane)
 	if e.Key == nil {
 		return
 	}
@@ -236,6 +245,7 @@ func (g *gate) release(e *Event, change func(*keyState)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.busy, e.Row)
+	defer g.down(e.lane)
 	if e.Key == nil {
 		return
 	}

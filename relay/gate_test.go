@@ -117,7 +117,7 @@ func (m *gateModel) endRead(t *rapid.T) {
 		m.reads++
 		evs[i].read = m.reads
 	}
-	m.g.take(evs)
+	m.g.take(pointers(evs))
 	if len(evs) > 0 {
 		m.batches = append(m.batches, evs)
 	}
@@ -285,7 +285,7 @@ func TestGate_Model(t *testing.T) {
 		t.Run(onDead, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
-				m := &gateModel{g: newGate(onDead, nil), due: map[RowID]bool{}, now: time.Unix(0, 0)}
+				m := &gateModel{g: newGate(onDead, 0, nil), due: map[RowID]bool{}, now: time.Unix(0, 0)}
 				t.Repeat(map[string]func(*rapid.T){
 					"write": m.write, "write more": m.write, "start read": m.startRead, "end read": m.endRead, "send": m.send,
 					"late answer": m.lateAnswer, "mark": m.mark, "mark more": m.mark, "act": m.act, "ask": m.ask, "wait": m.wait, "": m.check,
@@ -309,7 +309,7 @@ func (m *gateModel) finish(t *rapid.T) {
 			m.reads++
 			evs[i].read = m.reads
 		}
-		m.g.take(evs)
+		m.g.take(pointers(evs))
 		m.batches = append(m.batches, evs)
 		for _, batch := range m.batches {
 			for i := range batch {
@@ -372,11 +372,19 @@ func (m *gateModel) startReadAll() {
 	}
 }
 
+func pointers(evs []Event) []*Event {
+	out := make([]*Event, len(evs))
+	for i := range evs {
+		out[i] = &evs[i]
+	}
+	return out
+}
+
 func keyed(row RowID, key string, read uint64) *Event { return &Event{Row: row, Key: &key, read: read} }
 
 func taken(g *gate, evs ...*Event) {
 	for _, e := range evs {
-		g.take([]Event{*e})
+		g.take([]*Event{e})
 	}
 }
 
@@ -390,7 +398,7 @@ func reopened(g *gate) []Blocked {
 func TestGate_OpensWhenAllIsBack(t *testing.T) {
 	t.Parallel()
 	wakes := 0
-	g := newGate(OnDeadHold, func() { wakes++ })
+	g := newGate(OnDeadHold, 0, func() { wakes++ })
 	one, two := keyed("1", "k", 1), keyed("2", "k", 2)
 	taken(g, one, two)                // two is in the batch behind
 	g.away(one, "t", time.Unix(3, 0)) // the partition of one is busy
@@ -410,7 +418,7 @@ func TestGate_OpensWhenAllIsBack(t *testing.T) {
 // rows past those that were handed back meanwhile.
 func TestGate_AnswerOlderThanOpening(t *testing.T) {
 	t.Parallel()
-	g := newGate(OnDeadHold, nil)
+	g := newGate(OnDeadHold, 0, nil)
 	one, two := keyed("1", "k", 1), keyed("2", "k", 2)
 	taken(g, one)
 	require.Empty(t, reopened(g)) // the Fetch that will bring two takes its snapshot
@@ -428,7 +436,7 @@ func TestGate_AnswerOlderThanOpening(t *testing.T) {
 // doubt, must be looked for below that one.
 func TestGate_LateRowBelowHead(t *testing.T) {
 	t.Parallel()
-	g := newGate(OnDeadHold, nil)
+	g := newGate(OnDeadHold, 0, nil)
 	nine, ten := keyed("9", "k", 2), keyed("10", "k", 1)
 	taken(g, ten, nine)
 	g.fail(ten, false)
@@ -442,7 +450,7 @@ func TestGate_LateRowBelowHead(t *testing.T) {
 // TestCase_O01_GateAfterRestart: rows that were in doubt before the start hold their keys.
 func TestCase_O01_GateAfterRestart(t *testing.T) {
 	t.Parallel()
-	g := newGate(OnDeadHold, nil)
+	g := newGate(OnDeadHold, 0, nil)
 	g.load([]Doubt{{Row: "1", Key: "k", State: StateFailed}, {Row: "2", Key: "k", State: StateDead}, {Row: "3", Key: "l", State: StateDead}})
 	require.Equal(t, 2, g.size())
 	var f Fetch
@@ -466,7 +474,7 @@ func TestCase_O01_GateAfterRestart(t *testing.T) {
 // come again before its wait is over.
 func TestGate_RestingHeadIsBusy(t *testing.T) {
 	t.Parallel()
-	g := newGate(OnDeadHold, nil)
+	g := newGate(OnDeadHold, 0, nil)
 	e := keyed("7", "k", 1)
 	taken(g, e)
 	g.away(e, "t", time.Unix(3, 0))
@@ -485,7 +493,7 @@ func TestGate_RestingHeadIsBusy(t *testing.T) {
 // and comes when the table brings it.
 func TestGate_FailedHeadWaits(t *testing.T) {
 	t.Parallel()
-	g := newGate(OnDeadHold, func() { t.Error("the key opened") })
+	g := newGate(OnDeadHold, 0, func() { t.Error("the key opened") })
 	g.load([]Doubt{{Row: "1", Key: "k", State: StateFailed}})
 	head := keyed("1", "k", 1)
 	head.State = StateFailed
@@ -511,7 +519,7 @@ func TestGate_FailedHeadWaits(t *testing.T) {
 // which nothing was heard.
 func TestGate_LostMark(t *testing.T) {
 	t.Parallel()
-	g := newGate(OnDeadHold, nil)
+	g := newGate(OnDeadHold, 0, nil)
 	e := keyed("1", "k", 1)
 	taken(g, e)
 	g.fail(e, false)
@@ -531,7 +539,7 @@ func TestGate_LostMark(t *testing.T) {
 func TestGate_OnDead(t *testing.T) {
 	t.Parallel()
 	for onDead, opens := range map[string]int{OnDeadHold: 0, OnDeadSkip: 1} {
-		g := newGate(onDead, nil)
+		g := newGate(onDead, 0, nil)
 		e, next := keyed("1", "k", 1), keyed("2", "k", 2)
 		taken(g, e, next)
 		g.fail(e, true)
@@ -547,7 +555,7 @@ func TestGate_OnDead(t *testing.T) {
 // TestGate_VerdictBehind: what was handed back first is judged first.
 func TestGate_VerdictBehind(t *testing.T) {
 	t.Parallel()
-	g := newGate(OnDeadHold, nil)
+	g := newGate(OnDeadHold, 0, nil)
 	one, two, three := keyed("1", "k", 1), keyed("2", "k", 2), keyed("3", "k", 3)
 	taken(g, one, two, three)
 	g.hold(two)
@@ -559,7 +567,7 @@ func TestGate_VerdictBehind(t *testing.T) {
 	require.False(t, g.oldest(three))
 	require.True(t, g.oldest(&Event{Row: "4"}), "without a key nothing comes before")
 
-	g = newGate(OnDeadHold, nil)
+	g = newGate(OnDeadHold, 0, nil)
 	taken(g, one, two)
 	g.pend(one)
 	g.pend(two)
@@ -573,7 +581,7 @@ func TestGate_VerdictBehind(t *testing.T) {
 // TestGate_FailedFetch: what a Fetch was told must be told again when it fails.
 func TestGate_FailedFetch(t *testing.T) {
 	t.Parallel()
-	g := newGate(OnDeadHold, nil)
+	g := newGate(OnDeadHold, 0, nil)
 	e := keyed("1", "k", 1)
 	taken(g, e)
 	g.hold(e)

@@ -55,7 +55,7 @@ func (s *sender) digGraves(ctx context.Context) bool {
 	for i := range graves {
 		b.recs[i] = graves[i].rec
 	}
-	s.o.Sink.Write(ctx, b.recs, b.report)
+	s.sink.Write(ctx, b.recs, b.report)
 	b.land()
 	return true
 }

@@ -14,6 +14,10 @@ type Hooks interface {
 	Lost(n int)
 	// Reclaimed is called with the number of abandoned rows taken over.
 	Reclaimed(n int)
+	// LanesOwned is called with the number of lanes that are this relay's after a change.
+	LanesOwned(n int)
+	// Fenced is called when lanes were lost without having been given up, with their number.
+	Fenced(lanes int)
 }
 
 type noHooks struct{}
@@ -22,3 +26,5 @@ func (noHooks) Sent(*Event, Receipt, time.Duration, time.Duration) {}
 func (noHooks) Failed(*Event, *Failure, State)                     {}
 func (noHooks) Lost(int)                                           {}
 func (noHooks) Reclaimed(int)                                      {}
+func (noHooks) LanesOwned(int)                                     {}
+func (noHooks) Fenced(int)                                         {}

@@ -65,7 +65,7 @@ func (s *sender) lateAnswer(e *Event, topic string, r Result, started time.Time)
 	}
 	var outs []settling
 	if r.Failure == nil {
-		outs = append(outs, s.sent(e, r.Receipt, started))
+		outs = append(outs, s.sent(e, r, started))
 	} else {
 		outs = s.fail(outs, refused{e, topic, r.Failure})
 	}

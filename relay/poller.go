@@ -20,6 +20,7 @@ const (
 // poller turns a Store into a stream of batches: no pause while there is work, a growing one when idle.
 type poller struct {
 	store    Store
+	owner    *owner
 	gate     *gate
 	interval time.Duration // longest idle pause
 	maxKeys  int           // closed keys from which new events are no longer read
@@ -35,26 +36,28 @@ type poller struct {
 	trouble   pause
 }
 
-func newPoller(o Options, g *gate, wake chan struct{}) *poller {
+func newPoller(o Options, w *owner, g *gate, wake chan struct{}) *poller {
 	return &poller{
-		store: o.Store, gate: g, interval: o.PollInterval, maxKeys: o.MaxBlockedKeys,
+		store: o.Store, owner: w, gate: g, interval: o.PollInterval, maxKeys: o.MaxBlockedKeys,
 		log: o.Logger, hooks: o.Hooks, wake: wake, more: true,
 		trouble: pause{first: 100 * time.Millisecond, longest: 3 * time.Second},
 	}
 }
 
 // read asks once. It returns no events when nothing is due.
-func (p *poller) read(ctx context.Context, limit int, maxBytes int64) ([]Event, error) {
+func (p *poller) read(ctx context.Context, limit int, maxBytes int64) ([]*Event, error) {
 	now := time.Now()
 	p.gate.expire(now)
+	if p.owner.idle() {
+		p.more = false
+		return nil, nil
+	}
 	if err := p.checkHeads(ctx, now); err != nil {
 		return nil, err
 	}
 	f := Fetch{Limit: limit, MaxBytes: maxBytes, HeadsOnly: p.tooMany()}
-	p.gate.snapshot(&f)
-	got, err := p.store.Fetch(ctx, f)
+	got, evs, err := p.fetch(ctx, f, now)
 	if err != nil {
-		p.gate.restore(f.Reopened)
 		return nil, err
 	}
 	p.trouble.reset()
@@ -62,17 +65,35 @@ func (p *poller) read(ctx context.Context, limit int, maxBytes int64) ([]Event, 
 		p.log.Warn("took over rows whose claim had expired", "rows", got.Reclaimed)
 		p.hooks.Reclaimed(got.Reclaimed)
 	}
-	for i := range got.Events {
-		p.reads++
-		got.Events[i].read = p.reads
-		got.Events[i].readAt = now
-	}
-	p.gate.take(got.Events)
 	p.more = got.More
-	if len(got.Events) > 0 {
+	if len(evs) > 0 {
 		p.idle = 0
 	}
-	return got.Events, nil
+	return evs, nil
+}
+
+// fetch asks the Store. The lanes do not change before what it returned is known to be busy.
+func (p *poller) fetch(ctx context.Context, f Fetch, now time.Time) (got Fetched, evs []*Event, err error) {
+	p.owner.reading.Lock()
+	defer p.owner.reading.Unlock()
+	p.gate.snapshot(&f)
+	got, err = p.store.Fetch(ctx, f)
+	if err != nil {
+		p.gate.restore(f.Reopened)
+		return got, nil, err
+	}
+	evs = make([]*Event, 0, len(got.Events))
+	for i := range got.Events {
+		e := &got.Events[i]
+		p.reads++
+		e.read, e.readAt = p.reads, now
+		p.owner.place(e)
+		if p.owner.has(e) {
+			evs = append(evs, e)
+		}
+	}
+	p.gate.take(evs)
+	return got, evs, nil
 }
 
 // rest waits until the next read makes sense: at once after a full batch, else for a pause that grows

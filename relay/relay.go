@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,10 +13,16 @@ import (
 
 // Options is what a Relay is made of. Store, Sink and Router.Default are required.
 type Options struct {
-	Name   string // relay.name, in logs
-	Store  Store
-	Sink   Sink
-	Claim  ClaimMode // defaults to ClaimSingle
+	Name  string // relay.name, in logs
+	Store Store
+	Sink  Sink
+	Claim ClaimMode // defaults to ClaimSingle
+	// Lanes and LaneCount are required with ClaimLanes, for which Store is a LaneStore.
+	Lanes     Lanes
+	LaneCount int32
+	// Flows, when set, stand in for Sink: each sends side by side with the others, the events of its own share
+	// of the keys.
+	Flows  []Sink
 	Router Router
 	Encode Encoder
 	Retry  Backoff
@@ -47,6 +54,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Router.Default.Empty() {
 		o.Router.Default = MustTemplate(DefaultTopic)
+	}
+	if len(o.Flows) == 0 {
+		o.Flows = []Sink{o.Sink}
 	}
 	if o.Batch <= 0 {
 		o.Batch = 2000
@@ -87,7 +97,8 @@ type Relay struct {
 	gate   *gate
 	poller *poller
 	budget *budget
-	send   *sender
+	owner  *owner
+	send   []*sender // one a flow
 	settle *settler
 	wake   chan struct{}
 	status status
@@ -97,12 +108,19 @@ type Relay struct {
 func New(o Options) *Relay {
 	o = o.withDefaults()
 	r := &Relay{o: o, wake: make(chan struct{}, 1)}
-	r.gate = newGate(o.OnDead, r.Wake)
-	r.poller = newPoller(o, r.gate, r.wake)
 	// Three batches: one being read, one in flight, one being marked.
 	r.budget = newBudget(3*o.Batch, 3*o.BatchBytes)
-	r.settle = newSettler(o, r.gate, r.budget, &r.status)
-	r.send = newSender(o, r.gate, r.budget, r.settle, &r.status)
+	lanes := int32(0)
+	if o.Claim == ClaimLanes {
+		lanes = o.LaneCount
+	}
+	r.gate = newGate(o.OnDead, lanes, r.Wake)
+	r.owner = newOwner(o, r.gate, r.Wake, r.mostDoubts())
+	r.poller = newPoller(o, r.owner, r.gate, r.wake)
+	r.settle = newSettler(o, r.owner, r.gate, r.budget, &r.status)
+	for _, sink := range o.Flows {
+		r.send = append(r.send, newSender(o, sink, r.owner, r.gate, r.budget, r.settle, &r.status))
+	}
 	return r
 }
 
@@ -132,16 +150,18 @@ func (r *Relay) run(ctx context.Context) error {
 		r.o.Logger.Info("another relay owns the table, waiting as standby", "holder", holder)
 	})
 	if err != nil {
-		_ = r.o.Sink.Close(ctx)
+		r.closeSinks(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		return fmt.Errorf("acquire the table: %w", err)
 	}
 	r.status.active()
-	if err := r.loadDoubts(ctx); err != nil {
-		_ = r.o.Sink.Close(ctx)
-		return err
+	if r.o.Claim != ClaimLanes {
+		if err := r.loadDoubts(ctx); err != nil {
+			r.closeSinks(ctx)
+			return err
+		}
 	}
 
 	// hard outlives ctx by the drain timeout, and ends at once when the ownership is lost: from then
@@ -159,8 +179,7 @@ func (r *Relay) run(ctx context.Context) error {
 	})()
 
 	g := new(errgroup.Group)
-	batches := make(chan []Event)
-	done := make(chan struct{}) // closed when the sender has ended
+	done := make(chan struct{}) // closed when the senders have ended
 	g.Go(func() error {
 		select {
 		case <-lost:
@@ -170,20 +189,23 @@ func (r *Relay) run(ctx context.Context) error {
 		}
 		return nil
 	})
+	settled, end := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error { return r.keepLanes(settled, stopReading) })
 	g.Go(func() error {
-		defer close(batches)
+		defer r.endQueues()
 		defer stopReading()
 		asking, stopAsking := r.asking(reading, hard)
 		defer stopAsking()
-		return r.read(reading, asking, batches)
+		return r.read(reading, asking)
 	})
 	g.Go(func() error {
 		defer r.settle.end()
 		defer close(done)
-		r.send.run(reading, hard, batches)
+		r.sendAll(reading, hard)
 		return nil
 	})
 	g.Go(func() error {
+		defer end()
 		r.settle.run(hard)
 		return nil
 	})
@@ -192,6 +214,40 @@ func (r *Relay) run(ctx context.Context) error {
 		return ErrOwnershipLost
 	}
 	return err
+}
+
+// keepLanes takes part in sharing the lanes until everything is settled, so that what is in flight when the
+// end comes stays this relay's until it has come down.
+func (r *Relay) keepLanes(settled context.Context, stopReading func()) error {
+	if r.o.Claim != ClaimLanes {
+		return nil
+	}
+	defer stopReading()
+	if err := r.o.Lanes.Run(settled, r.owner); err != nil {
+		return fmt.Errorf("share the lanes: %w", err)
+	}
+	return nil
+}
+
+// sendAll runs the flows side by side.
+func (r *Relay) sendAll(reading, hard context.Context) {
+	var wg sync.WaitGroup
+	for _, s := range r.send {
+		wg.Go(func() { s.run(reading, hard) })
+	}
+	wg.Wait()
+}
+
+func (r *Relay) endQueues() {
+	for _, s := range r.send {
+		s.queue.end()
+	}
+}
+
+func (r *Relay) closeSinks(ctx context.Context) {
+	for _, s := range r.o.Flows {
+		_ = s.Close(ctx)
+	}
 }
 
 // claimGrace is how long a Fetch with claims may still take when reading has ended.
@@ -214,11 +270,21 @@ func (r *Relay) asking(reading, hard context.Context) (context.Context, context.
 	return asking, func() { stop(); cancel() }
 }
 
+// mostDoubts bounds the rows in doubt that are loaded. When the bound on closed keys is reached, what is in
+// flight may still fail: a relay that stood there must be able to start again.
+func (r *Relay) mostDoubts() int {
+	return r.o.MaxBlockedKeys + r.budget.maxEvents + len(r.o.Flows)*newLate(r.o).maxEvents
+}
+
+func tooManyDoubts(most int) error {
+	return &SetupError{Kind: SetupConflict, Thing: "outbox",
+		Reason: fmt.Sprintf("more than %d events are FAILED or DEAD and block their keys", most),
+		Fix:    "retry or discard them (postrider events list --status DEAD), or set relay.retry.on_dead: skip"}
+}
+
 // loadDoubts closes the gates of rows that were in doubt before.
 func (r *Relay) loadDoubts(ctx context.Context) error {
-	// When the bound is reached, what is in flight may still fail: a relay that stood there must be able
-	// to start again.
-	most := r.o.MaxBlockedKeys + r.budget.maxEvents + r.send.late.maxEvents
+	most := r.mostDoubts()
 	ds, err := r.o.Store.Doubts(ctx, most+1)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -227,16 +293,14 @@ func (r *Relay) loadDoubts(ctx context.Context) error {
 		return fmt.Errorf("read the events in doubt: %w", err)
 	}
 	if len(ds) > most {
-		return &SetupError{Kind: SetupConflict, Thing: "outbox",
-			Reason: fmt.Sprintf("more than %d events are FAILED or DEAD and block their keys", most),
-			Fix:    "retry or discard them (postrider events list --status DEAD), or set relay.retry.on_dead: skip"}
+		return tooManyDoubts(most)
 	}
 	r.gate.load(ds)
 	return nil
 }
 
-// read hands batches to the sender until ctx ends or, with UntilDrained, nothing is left to do.
-func (r *Relay) read(ctx, asking context.Context, batches chan<- []Event) error {
+// read hands events to the senders until ctx ends or, with UntilDrained, nothing is left to do.
+func (r *Relay) read(ctx, asking context.Context) error {
 	for ctx.Err() == nil {
 		limit, bytes, ok := r.budget.wait(ctx, r.status.tick)
 		if !ok {
@@ -262,18 +326,29 @@ func (r *Relay) read(ctx, asking context.Context, batches chan<- []Event) error 
 			continue
 		}
 		r.budget.take(evs)
-		select {
-		case batches <- evs:
-		case <-ctx.Done():
-			r.send.handBackAll(evs)
-			return nil
-		}
+		r.dispatch(evs)
 		r.poller.rest(ctx)
 	}
 	return nil
 }
 
+// dispatch hands events to their flows. A key has one lane and a lane one flow, so a key keeps its order.
+func (r *Relay) dispatch(evs []*Event) {
+	if len(r.send) == 1 {
+		r.send[0].queue.push(evs)
+		return
+	}
+	shares := make([][]*Event, len(r.send))
+	for _, e := range evs {
+		flow := int(e.lane) % len(shares)
+		shares[flow] = append(shares[flow], e)
+	}
+	for i, s := range r.send {
+		s.queue.push(shares[i])
+	}
+}
+
 // nothingLeft says whether nothing that was read before can lead to more work by itself.
 func (r *Relay) nothingLeft() bool {
-	return r.gate.quiet() && !r.settle.expects(time.Now())
+	return r.gate.quiet() && !r.settle.expects(time.Now()) && !r.owner.waiting()
 }

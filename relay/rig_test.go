@@ -192,6 +192,10 @@ func (c *counter) Lost(n int) {
 	c.lost += n
 }
 
+func (c *counter) LanesOwned(int) {}
+
+func (c *counter) Fenced(int) {}
+
 func (c *counter) Reclaimed(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

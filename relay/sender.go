@@ -14,6 +14,9 @@ const awayFor = 3 * time.Second
 // results into outcomes.
 type sender struct {
 	o      Options
+	sink   Sink
+	queue  *queue
+	owner  *owner
 	gate   *gate
 	budget *budget
 	settle *settler
@@ -29,53 +32,56 @@ type sender struct {
 	landed  chan struct{}        // buffered 1: a late answer came, or a grave is to be dug
 }
 
-func newSender(o Options, g *gate, b *budget, s *settler, st *status) *sender {
+func newSender(o Options, sink Sink, w *owner, g *gate, b *budget, s *settler, st *status) *sender {
 	return &sender{
-		o: o, gate: g, budget: b, settle: s, status: st,
+		o: o, sink: sink, queue: newQueue(), owner: w, gate: g, budget: b, settle: s, status: st,
 		trouble:  pause{first: 500 * time.Millisecond, longest: 15 * time.Second},
 		standing: pause{first: 50 * time.Millisecond, longest: time.Second},
 		late:     newLate(o), missing: map[string]time.Time{}, landed: make(chan struct{}, 1),
 	}
 }
 
-// run sends what comes until batches is closed, then waits for late answers, then closes the sink.
-// Batches that come after reading has ended are handed back.
-func (s *sender) run(reading, hard context.Context, batches <-chan []Event) {
-	for open := true; open; {
-		select {
-		case evs, ok := <-batches:
-			switch {
-			case !ok:
-				open = false
-			case reading.Err() != nil || hard.Err() != nil:
-				s.handBackAll(evs)
-			default:
-				s.batch(reading, hard, evs)
-				s.digGraves(hard)
-				s.awaitRoom(hard)
+// run sends what comes until the queue has ended, then waits for late answers, then closes the sink.
+// Events that come after reading has ended are handed back.
+func (s *sender) run(reading, hard context.Context) {
+	for {
+		evs, open := s.queue.take(s.o.Batch, s.o.BatchBytes)
+		switch {
+		case !open:
+			s.finish(hard)
+			return
+		case len(evs) == 0:
+			select {
+			case <-s.queue.ready:
+			case <-s.landed:
 			}
-		case <-s.landed:
+		case reading.Err() != nil || hard.Err() != nil:
+			s.handBackAll(evs)
+		default:
+			s.batch(reading, hard, evs)
+			s.digGraves(hard)
+			s.awaitRoom(hard)
 		}
 		s.digGraves(hard)
 	}
+}
+
+// finish waits for what is late and closes the sink.
+func (s *sender) finish(hard context.Context) {
 	for s.awaitLate(hard) && s.digGraves(hard) {
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(hard), 2*time.Second)
 	defer cancel()
-	if err := s.o.Sink.Close(closing); err != nil {
+	if err := s.sink.Close(closing); err != nil {
 		s.o.Logger.Warn("close the Kafka client", "error", err.Error())
 	}
 	s.dropLate()
 	s.dropGraves()
 }
 
-// batch writes evs; those that failed for the relay's own trouble are written again, in order, until
+// batch writes events; those that failed for the relay's own trouble are written again, in order, until
 // they get through or reading ends. Nothing is counted against them.
-func (s *sender) batch(reading, hard context.Context, evs []Event) {
-	todo := make([]*Event, len(evs))
-	for i := range evs {
-		todo[i] = &evs[i]
-	}
+func (s *sender) batch(reading, hard context.Context, todo []*Event) {
 	for {
 		var moved bool
 		todo, moved = s.write(hard, todo)
@@ -115,7 +121,7 @@ func (s *sender) pace(ctx context.Context, moved bool) {
 func (s *sender) write(ctx context.Context, evs []*Event) (again []*Event, moved bool) {
 	f := &flight{sender: s, started: time.Now()}
 	for _, e := range evs {
-		if !s.gate.passes(e) || s.claimAged(e) {
+		if !s.owner.has(e) || !s.gate.passes(e) || s.claimAged(e) {
 			s.handBack(e)
 			continue
 		}
@@ -132,7 +138,7 @@ func (s *sender) write(ctx context.Context, evs []*Event) (again []*Event, moved
 		}
 	}
 	if len(f.recs) > 0 {
-		s.o.Sink.Write(ctx, f.recs, f.report)
+		s.sink.Write(ctx, f.recs, f.report)
 	}
 	return f.land()
 }
@@ -156,6 +162,7 @@ func (s *sender) record(e *Event) (Record, *Failure) {
 	}
 	rec, failure := s.o.Encode.Encode(e, d)
 	rec.Topic = d.Topic
+	rec.Row, rec.Event, rec.Lane = e.Row, HashEvent(e.ID), e.lane
 	return rec, failure
 }
 
@@ -172,9 +179,9 @@ func (s *sender) handBack(e *Event) {
 	s.budget.give(e)
 }
 
-func (s *sender) handBackAll(evs []Event) {
-	for i := range evs {
-		s.handBack(&evs[i])
+func (s *sender) handBackAll(evs []*Event) {
+	for _, e := range evs {
+		s.handBack(e)
 	}
 }
 

@@ -11,14 +11,16 @@ import (
 
 // settling is an outcome on its way into the table.
 type settling struct {
-	event *Event
-	out   Outcome
+	event  *Event
+	out    Outcome
+	marked func() // told once the table shows the outcome; may be nil
 }
 
 // settler writes outcomes, everything that has gathered since the last statement in one statement.
 // Its queue is bounded by what the budget and the bound on late answers let into flight.
 type settler struct {
 	store  Store
+	owner  *owner
 	gate   *gate
 	budget *budget
 	status *status
@@ -34,9 +36,9 @@ type settler struct {
 	trouble pause
 }
 
-func newSettler(o Options, g *gate, b *budget, st *status) *settler {
+func newSettler(o Options, w *owner, g *gate, b *budget, st *status) *settler {
 	return &settler{
-		store: o.Store, gate: g, budget: b, status: st, hooks: o.Hooks, log: o.Logger,
+		store: o.Store, owner: w, gate: g, budget: b, status: st, hooks: o.Hooks, log: o.Logger,
 		most: 2 * o.Batch, ready: make(chan struct{}, 1),
 		trouble: pause{first: 100 * time.Millisecond, longest: 3 * time.Second},
 	}
@@ -95,6 +97,9 @@ func (s *settler) run(ctx context.Context) {
 }
 
 func (s *settler) settle(ctx context.Context, batch []settling) {
+	if batch = s.ours(batch); len(batch) == 0 {
+		return
+	}
 	w := writing{outs: make([]Outcome, len(batch))}
 	for i := range batch {
 		w.outs[i] = batch[i].out
@@ -130,8 +135,23 @@ func (s *settler) settle(ctx context.Context, batch []settling) {
 		} else {
 			s.gate.settled(e, out.State)
 		}
+		if batch[i].marked != nil {
+			batch[i].marked()
+		}
 		s.budget.give(e)
 	}
+}
+
+// ours leaves out verdicts on events whose lane another relay has by now: they are its to judge.
+func (s *settler) ours(batch []settling) []settling {
+	return slices.DeleteFunc(batch, func(b settling) bool {
+		if b.out.State == StateSent || b.out.State == StateNew || s.owner.has(b.event) {
+			return false
+		}
+		s.gate.handBack(b.event)
+		s.budget.give(b.event)
+		return true
+	})
 }
 
 // note remembers when an event that failed at no cost is due again: until then its work is not done.

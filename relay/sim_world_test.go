@@ -239,6 +239,8 @@ type hooks struct{ w *world }
 
 func (hooks) Sent(*relay.Event, relay.Receipt, time.Duration, time.Duration) {}
 func (hooks) Lost(int)                                                       {}
+func (hooks) LanesOwned(int)                                                 {}
+func (hooks) Fenced(int)                                                     {}
 func (hooks) Reclaimed(int)                                                  {}
 
 func (h hooks) Failed(e *relay.Event, f *relay.Failure, next relay.State) {

@@ -10,13 +10,13 @@ import (
 const CodePartitionBusy = "PARTITION_BUSY"
 
 // sent is the outcome of an acknowledged event.
-func (s *sender) sent(e *Event, r Receipt, started time.Time) settling {
+func (s *sender) sent(e *Event, r Result, started time.Time) settling {
 	now := time.Now()
 	s.status.acked(now)
-	s.found(r.Topic)
-	s.reportSent(e, r, now, started)
-	return settling{event: e, out: Outcome{
-		Row: e.Row, EventID: e.ID, Claim: e.Claim, From: e.State, State: StateSent, Receipt: r}}
+	s.found(r.Receipt.Topic)
+	s.reportSent(e, r.Receipt, now, started)
+	return settling{event: e, marked: r.Marked, out: Outcome{
+		Row: e.Row, EventID: e.ID, Claim: e.Claim, From: e.State, State: StateSent, Receipt: r.Receipt}}
 }
 
 // fail decides what becomes of an event that was refused, and appends its outcome to outs if the table
@@ -25,7 +25,7 @@ func (s *sender) fail(outs []settling, r refused) []settling {
 	e, f := r.event, r.failure
 	blameless := f.Class == ClassUnavailable || f.Class == ClassRelay
 	switch {
-	case f.Class == ClassHeld && e.Key != nil:
+	case f.Class == ClassHeld && e.Key != nil, f.Class == ClassFenced, !s.owner.has(e):
 		s.handBack(e)
 		return outs
 	case !s.gate.oldest(e):

@@ -40,6 +40,8 @@ type Metrics struct {
 	produce   prometheus.Histogram
 	lost      prometheus.Counter
 	reclaimed prometheus.Counter
+	owned     prometheus.Gauge
+	fenced    prometheus.Counter
 
 	counts *cachedCounts
 }
@@ -56,14 +58,17 @@ func NewMetrics(version, revision string) *Metrics {
 		publish:   histogram("outbox_publish_latency_seconds", "Time from the event's commit, by the database clock, to Kafka's acknowledgement."),
 		produce:   histogram("outbox_produce_latency_seconds", "Time from sending a record to Kafka's acknowledgement."),
 		lost:      counter("outbox_lost_claims_total", "Marks left out because the row had changed since it was read."),
-		reclaimed: counter("outbox_reclaimed_total", "Rows taken over because their claim was older than the claim timeout."),
-		counts:    &cachedCounts{},
+		reclaimed: counter("outbox_reclaimed_total", "Rows taken over: their claim was older than the claim timeout, or the last owner of their lane had sent and not marked them."),
+		owned: prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_lanes_owned",
+			Help: "Lanes that this relay works on; 0 with other claim modes than lanes."}),
+		fenced: counter("outbox_fenced_total", "Lanes lost without having been given up: the session had ended or a newer owner stood in the way."),
+		counts: &cachedCounts{},
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_build_info",
 		Help:        "Always 1; the labels say which build runs.",
 		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "goversion": runtime.Version()}})
 	info.Set(1)
-	m.registry.MustRegister(m.success, m.failure, m.publish, m.produce, m.lost, m.reclaimed, info, m.counts)
+	m.registry.MustRegister(m.success, m.failure, m.publish, m.produce, m.lost, m.reclaimed, m.owned, m.fenced, info, m.counts)
 	return m
 }
 
@@ -99,6 +104,12 @@ func (m *Metrics) Lost(n int) { m.lost.Add(float64(n)) }
 
 // Reclaimed implements relay.Hooks.
 func (m *Metrics) Reclaimed(n int) { m.reclaimed.Add(float64(n)) }
+
+// LanesOwned implements relay.Hooks.
+func (m *Metrics) LanesOwned(n int) { m.owned.Set(float64(n)) }
+
+// Fenced implements relay.Hooks.
+func (m *Metrics) Fenced(lanes int) { m.fenced.Add(float64(lanes)) }
 
 var _ relay.Hooks = (*Metrics)(nil)
 

@@ -1,0 +1,227 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// owner is the relay's LaneKeeper: it knows which lanes are its own and sees to it that what is read, sent
+// and marked of a lane happens while it is. Without lanes (other claim modes) everything is its own.
+type owner struct {
+	n     int32 // lanes; 0 with other claim modes
+	store LaneStore
+	gate  *gate
+	wake  func()
+	hooks Hooks
+	log   *slog.Logger
+	most  int // doubts that may be loaded
+
+	// reading is held while a Fetch is under way and until its rows are known to be busy, and while the
+	// lanes change: no Fetch sees half of a change, and no change overlooks rows that were just read.
+	reading sync.Mutex
+
+	mu    sync.Mutex
+	mine  map[int32]string // by lane, where its reading began
+	taken bool             // some lane was taken
+}
+
+func newOwner(o Options, g *gate, wake func(), most int) *owner {
+	w := &owner{gate: g, wake: wake, hooks: o.Hooks, log: o.Logger, most: most, mine: map[int32]string{}}
+	if o.Claim == ClaimLanes {
+		w.n = o.LaneCount
+		w.store, _ = o.Store.(LaneStore)
+	}
+	return w
+}
+
+// place gives an event its lane.
+func (w *owner) place(e *Event) {
+	switch {
+	case w.n == 0:
+	case e.Key != nil:
+		e.lane = LaneOf(*e.Key, w.n)
+	default:
+		e.lane = LaneOf(string(e.Row), w.n)
+	}
+}
+
+// has says whether the event is this relay's to send and to judge.
+func (w *owner) has(e *Event) bool {
+	if w.n == 0 {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, mine := w.mine[e.lane]
+	return mine
+}
+
+// lanes lists the lanes that are this relay's, in order.
+func (w *owner) lanes() []int32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]int32, 0, len(w.mine))
+	for lane := range w.mine {
+		out = append(out, lane)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// idle says that there is nothing to read: all lanes are other relays'.
+func (w *owner) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n > 0 && len(w.mine) == 0
+}
+
+// waiting says that no lane has come yet, so that having nothing to do means nothing.
+func (w *owner) waiting() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n > 0 && !w.taken
+}
+
+// Take implements LaneKeeper.
+func (w *owner) Take(ctx context.Context, lanes []TakenLane) error {
+	began := time.Now()
+	numbers := make([]int32, len(lanes))
+	for i := range lanes {
+		numbers[i] = lanes[i].Lane
+	}
+	// What was in flight when these lanes were lost before must have come down.
+	if err := w.gate.lanesIdle(ctx, numbers); err != nil {
+		return fmt.Errorf("wait for answers of an earlier time: %w", err)
+	}
+	w.gate.forgetLanes(numbers)
+	marked := 0
+	for i := range lanes {
+		n, err := w.markSent(ctx, lanes[i].Sent)
+		if err != nil {
+			return fmt.Errorf("mark what lane %d had sent: %w", lanes[i].Lane, err)
+		}
+		marked += n
+	}
+	if err := w.read(ctx, lanes); err != nil {
+		return err
+	}
+	w.log.Info("lanes taken over", "lanes", numbers, "marked", marked, "took", time.Since(began).String())
+	w.hooks.Reclaimed(marked)
+	w.hooks.LanesOwned(len(w.lanes()))
+	w.wake()
+	return nil
+}
+
+// read adds lanes to those that are read, with the gates that their rows in doubt keep shut.
+func (w *owner) read(ctx context.Context, lanes []TakenLane) error {
+	w.reading.Lock()
+	defer w.reading.Unlock()
+	own := w.own()
+	added := map[int32]bool{}
+	for _, l := range lanes {
+		own = append(own, OwnLane{Lane: l.Lane, Low: l.Low})
+		added[l.Lane] = true
+	}
+	if err := w.store.Own(ctx, own); err != nil {
+		return fmt.Errorf("read the lanes: %w", err)
+	}
+	ds, err := w.store.Doubts(ctx, w.most+1)
+	if err != nil {
+		return fmt.Errorf("read the events in doubt: %w", err)
+	}
+	if len(ds) > w.most {
+		return tooManyDoubts(w.most)
+	}
+	w.gate.load(slices.DeleteFunc(ds, func(d Doubt) bool { return !added[LaneOf(d.Key, w.n)] }))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.taken = true
+	for _, l := range lanes {
+		w.mine[l.Lane] = l.Low
+	}
+	return nil
+}
+
+// own lists the lanes for the Store.
+func (w *owner) own() []OwnLane {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var own []OwnLane
+	for lane, low := range w.mine {
+		own = append(own, OwnLane{Lane: lane, Low: low})
+	}
+	slices.SortFunc(own, func(a, b OwnLane) int { return int(a.Lane - b.Lane) })
+	return own
+}
+
+// markSent marks rows that an earlier owner had sent and perhaps not marked, and counts them.
+func (w *owner) markSent(ctx context.Context, sent []SentRow) (marked int, err error) {
+	const most = 2000 // rows a statement
+	for part := range slices.Chunk(sent, most) {
+		by := make(map[RowID]*SentRow, len(part))
+		rows := make([]RowID, len(part))
+		for i := range part {
+			rows[i], by[part[i].Row] = part[i].Row, &part[i]
+		}
+		left, err := w.store.Unsettled(ctx, rows)
+		if err != nil {
+			return marked, err
+		}
+		var outs []Outcome
+		for _, u := range left {
+			if s := by[u.Row]; s != nil && s.Event == HashEvent(u.EventID) {
+				outs = append(outs, Outcome{Row: u.Row, EventID: u.EventID, From: u.State, State: StateSent, Receipt: s.Receipt})
+			}
+		}
+		if len(outs) == 0 {
+			continue
+		}
+		if _, err := w.store.Settle(ctx, outs); err != nil {
+			return marked, err
+		}
+		marked += len(outs)
+	}
+	return marked, nil
+}
+
+// Give implements LaneKeeper.
+func (w *owner) Give(ctx context.Context, lanes []int32) {
+	began := time.Now()
+	w.drop(ctx, lanes)
+	if err := w.gate.lanesIdle(ctx, lanes); err != nil {
+		w.log.Warn("lanes are given up with events in flight", "lanes", lanes, "took", time.Since(began).String())
+		return
+	}
+	w.log.Info("lanes given up", "lanes", lanes, "took", time.Since(began).String())
+}
+
+// Lose implements LaneKeeper.
+func (w *owner) Lose(lanes []int32) {
+	if len(lanes) == 0 {
+		return
+	}
+	w.log.Warn("lanes lost: another relay may have them", "lanes", lanes)
+	w.hooks.Fenced(len(lanes))
+	w.drop(context.Background(), lanes)
+}
+
+// drop stops reading lanes. Rows of theirs that a failed Own still brings are left out by the poller.
+func (w *owner) drop(ctx context.Context, lanes []int32) {
+	// First nothing of them is sent any more; then a Fetch that is under way is waited for.
+	w.mu.Lock()
+	for _, lane := range lanes {
+		delete(w.mine, lane)
+	}
+	w.mu.Unlock()
+	w.reading.Lock()
+	defer w.reading.Unlock()
+	if err := w.store.Own(ctx, w.own()); err != nil {
+		w.log.Warn("the table is still read for lanes that are not this relay's", "lanes", lanes, "error", err.Error())
+	}
+	w.gate.leave(lanes)
+	w.hooks.LanesOwned(len(w.lanes()))
+}
