@@ -63,7 +63,11 @@ func (c *checker) choice(path, value string, known []string, missing map[string]
 		c.bad(path, "this version does not have "+value, advice)
 		return
 	}
-	next := "use " + strings.Join(known, " or ")
+	last := len(known) - 1
+	next := "use " + known[last]
+	if last > 0 {
+		next = "use " + strings.Join(known[:last], ", ") + " or " + known[last]
+	}
 	if near := Nearest(value, known); near != "" && near != value {
 		next = "did you mean " + near + "?"
 	}
@@ -187,7 +191,7 @@ func (c *checker) record() {
 
 func (c *checker) output() {
 	c.choice("log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}, nil)
-	c.choice("log.format", c.Log.Format, []string{"json", "text"}, nil)
+	c.choice("log.format", c.Log.Format, []string{"auto", "json", "text"}, nil)
 	_, port, err := net.SplitHostPort(c.HTTP.Listen)
 	n, numErr := strconv.Atoi(port)
 	if err != nil || numErr != nil || n < 0 || n > 65535 {

@@ -119,7 +119,7 @@ type HTTP struct {
 // Log says what is logged and how.
 type Log struct {
 	Level  string // debug, info, warn, error
-	Format string // json, text
+	Format string // json, text, auto: text on a terminal, json elsewhere
 }
 
 // Default returns the configuration with every default and nothing else. It is the one place where
@@ -147,7 +147,7 @@ func Default() Config {
 			UnknownTopicGrace: 5 * time.Minute,
 		},
 		HTTP: HTTP{Listen: "127.0.0.1:8080"},
-		Log:  Log{Level: "info", Format: "json"},
+		Log:  Log{Level: "info", Format: "auto"},
 	}
 	presets[DefaultPreset].apply(&c.Outbox)
 	return c

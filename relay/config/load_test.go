@@ -58,7 +58,7 @@ func TestLoad_FileProblems(t *testing.T) {
 		"properties that are none":   {"kafka: localhost:9092\n", "f.yaml:1:8: kafka: must be a mapping of Java property names, not a single value"},
 		"nested property":            {"kafka:\n  bootstrap:\n    servers: x\n", "f.yaml:3:5: kafka.bootstrap: must be a single value, not a mapping; write property names whole, with dots: bootstrap.servers: …"},
 		"unknown choice":             {"log: {level: wran}\n", `f.yaml:1:14: log.level: "wran" is not known; did you mean warn?`},
-		"unknown choice, none near":  {"log: {format: xml}\n", `f.yaml:1:15: log.format: "xml" is not known; use json or text`},
+		"unknown choice, none near":  {"log: {format: xml}\n", `f.yaml:1:15: log.format: "xml" is not known; use auto, json or text`},
 		"choice in another case":     {"log: {level: INFO}\n", `f.yaml:1:14: log.level: "INFO" is not known; did you mean info?`},
 		"unknown preset":             {"outbox: {preset: article-mysqll}\n", `f.yaml:1:18: outbox.preset: "article-mysqll" is not known; did you mean article-mysql?`},
 		"table with an empty part":   {"outbox: {table: billing.}\n", `f.yaml:1:17: outbox.table: table name "billing.": has an empty part`},
@@ -117,8 +117,8 @@ func TestLoad_FileProblems(t *testing.T) {
 		"deep block":           {strings.Repeat("- ", 50_000), "f.yaml:1:41: is nested too deeply"},
 		"deep indentation":     {deep(30), "f.yaml:1:1: a: unknown key; known here: database, kafka, outbox, routes, topic, record, relay, http, log\nf.yaml:22:23: " + strings.Repeat("a.", 20) + "a: is nested too deeply"},
 		"too large":            {"#" + strings.Repeat("x", 1<<20), "f.yaml:1:1: is larger than 256 KiB; is it the right file?"},
-		"value far too long":   {"log: {level: " + strings.Repeat("x", 100) + "}\n", "f.yaml:1:14: log.level: the value is not known; use debug or info or warn or error"},
-		"value with a URL":     {"log: {level: 'postgres://u:pw@h'}\n", "f.yaml:1:14: log.level: the value is not known; use debug or info or warn or error"},
+		"value far too long":   {"log: {level: " + strings.Repeat("x", 100) + "}\n", "f.yaml:1:14: log.level: the value is not known; use debug, info, warn or error"},
+		"value with a URL":     {"log: {level: 'postgres://u:pw@h'}\n", "f.yaml:1:14: log.level: the value is not known; use debug, info, warn or error"},
 		"relay.name too long":  {"relay: {name: " + strings.Repeat("x", 65) + "}\n", "f.yaml:1:15: relay.name: is longer than 64 bytes or holds control characters; give it a short plain name"},
 		"outbox.name no topic": {"outbox: {name: 'a b'}\n", `f.yaml:1:16: outbox.name: names a control topic and topic "a b" holds ' ', Kafka allows letters, digits, '.', '_' and '-'`},
 		"empty header name":    {"record: {headers: {deny: ['']}}\n", "f.yaml:1:27: record.headers.deny[0]: is empty; name a header"},
@@ -181,7 +181,7 @@ func TestLoad_AllAtOnce(t *testing.T) {
 	require.Equal(t, []string{
 		"f.yaml:2:10: relay.batch: 0 is out of range; write 1 to 100000",
 		"f.yaml:3:3: relay.bacth: unknown key; did you mean relay.batch?",
-		`f.yaml:4:14: log.level: "loud" is not known; use debug or info or warn or error`,
+		`f.yaml:4:14: log.level: "loud" is not known; use debug, info, warn or error`,
 		"POSTRIDER_RELAY_POLLINTERVAL: unknown variable; did you mean POSTRIDER_RELAY_POLL_INTERVAL?",
 		`POSTRIDER_RELAY_POLL_INTERVAL: relay.poll_interval: "5" has no unit; write for example 5ms, 5s or 5m`,
 		"--set relay.x: unknown key; `postrider config init` lists the keys",
@@ -248,7 +248,7 @@ func TestLoad_Anchors(t *testing.T) {
 		{Topic: "t", Match: config.Match{AggregateType: "C"}},
 	}, l.Routes)
 	_, problems = load(t, "log: {level: &l info, format: *l}\n", config.Options{})
-	require.Equal(t, `f.yaml:1:17: log.format: "info" is not known; use json or text`, problems)
+	require.Equal(t, `f.yaml:1:17: log.format: "info" is not known; use auto, json or text`, problems)
 }
 
 func TestLoad_NoFile(t *testing.T) {

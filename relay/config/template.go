@@ -69,7 +69,7 @@ var docs = map[string]string{
 	"http.listen": "Health, metrics and API. There is no authentication: keep it away from strangers.",
 	"log":         "",
 	"log.level":   "debug, info, warn, error",
-	"log.format":  "json, text",
+	"log.format":  "json, text; auto is text on a terminal and json elsewhere.",
 }
 
 // Template returns a commented configuration file that starts from a preset: what must be set is

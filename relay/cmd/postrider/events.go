@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/relay/app"
@@ -376,12 +374,11 @@ func events(n int64) string {
 
 // confirm asks at a terminal; without one the answer must have been given as --yes.
 func (c *cli) confirm(what string) error {
-	in, ok := c.in.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
+	if !isTerminal(c.in) {
 		return &usageError{thing: what, reason: "there is no terminal to ask at", next: "add --yes, or look first with --dry-run"}
 	}
 	fmt.Fprint(c.errOut, what+"? [y/N] ")
-	line, _ := bufio.NewReader(in).ReadString('\n')
+	line, _ := bufio.NewReader(c.in).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return &usageError{thing: what, reason: "was not confirmed"}
 	}

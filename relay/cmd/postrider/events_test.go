@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay/config"
 	"github.com/postrider/postrider/schema"
 )
 
@@ -179,4 +182,32 @@ func TestRun_WaitsForKafkaAndSaysSo(t *testing.T) {
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr.String(), "waiting for Kafka")
 	require.Contains(t, stderr.String(), "--timeout: not done within 2s")
+}
+
+// TestLogger_Format: without a terminal the log is JSON unless told otherwise; a terminal gets text.
+func TestLogger_Format(t *testing.T) {
+	t.Parallel()
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("this system has no pseudo-terminals: " + err.Error())
+	}
+	defer func() { _ = terminal.Close() }()
+	require.True(t, isTerminal(terminal))
+	for _, c := range []struct {
+		format   string
+		terminal bool
+		json     bool
+	}{
+		{"auto", false, true}, {"auto", true, false}, {"json", true, true}, {"text", false, false},
+	} {
+		cfg := config.Default()
+		cfg.Log.Format = c.format
+		var buffer bytes.Buffer
+		cli := &cli{errOut: &buffer}
+		if c.terminal {
+			cli.errOut = terminal
+		}
+		_, isJSON := cli.logger(&cfg).Handler().(*slog.JSONHandler)
+		require.Equal(t, c.json, isJSON, "%+v", c)
+	}
 }

@@ -111,6 +111,11 @@ func printable(s string) string {
 
 // colors says whether w is a terminal that may be sent colours: NO_COLOR and TERM=dumb forbid them.
 func colors(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(w)
+}
+
+// isTerminal says whether w (or r) is one that a person looks at.
+func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -45,7 +45,7 @@ func (c *cli) logger(cfg *config.Config) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // the configuration was checked
 	o := &slog.HandlerOptions{Level: level}
-	if cfg.Log.Format == "text" {
+	if cfg.Log.Format == "text" || cfg.Log.Format == "auto" && isTerminal(c.errOut) {
 		return slog.New(slog.NewTextHandler(c.errOut, o))
 	}
 	return slog.New(slog.NewJSONHandler(c.errOut, o))
