@@ -20,22 +20,25 @@ var separators = strings.NewReplacer("_", ".", "-", ".")
 
 func plainName(name string) string { return separators.Replace(strings.ToLower(name)) }
 
-// edits is the Levenshtein distance, kept as one row.
+// edits counts the edits between two names: letters put in, left out, changed, or two neighbours
+// swapped.
 func edits(a, b string) int {
-	row := make([]int, len(b)+1)
+	row, last, before := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
+		row, last, before = before, row, last
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
-			change := diagonal
+			change := last[j-1]
 			if a[i-1] != b[j-1] {
 				change++
 			}
-			diagonal = row[j]
-			row[j] = min(change, row[j]+1, row[j-1]+1)
+			row[j] = min(change, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
 		}
 	}
 	return row[len(b)]

@@ -79,6 +79,7 @@ func TestParse_ReportsEveryProblemAtOnce(t *testing.T) {
 	t.Parallel()
 	_, problems, _ := Parse(map[string]string{
 		"acks":                                  "1",
+		"acsk":                                  "all",
 		"batch.sise":                            "1",
 		"enable.idempotence":                    "false",
 		"lingerMs":                              "5",
@@ -95,6 +96,7 @@ func TestParse_ReportsEveryProblemAtOnce(t *testing.T) {
 	text := reasons(problems)
 	for _, want := range []string{
 		"acks: only all or -1 is allowed: a record that only some replicas have can be lost with their leader",
+		"acsk: is not a Kafka client property; did you mean acks?",
 		"batch.sise: is not a Kafka client property; did you mean batch.size?",
 		"enable.idempotence: only true is allowed: without it a resent batch is written twice",
 		"lingerMs: is not a Kafka client property; did you mean linger.ms?",
@@ -110,7 +112,7 @@ func TestParse_ReportsEveryProblemAtOnce(t *testing.T) {
 	} {
 		require.Contains(t, text, want)
 	}
-	require.Len(t, problems, 13)
+	require.Len(t, problems, 14)
 	require.IsIncreasing(t, names(problems))
 
 	_, problems, _ = Parse(nil)
