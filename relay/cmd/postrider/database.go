@@ -47,7 +47,7 @@ func (c *cli) database(ctx context.Context, mode fileMode) (*sql.DB, outbox.Dial
 	}
 	if err := db.PingContext(ctx); err != nil {
 		_ = db.Close()
-		return nil, "", because(ctx, databaseError(err))
+		return nil, "", because(ctx, addressOf(loaded.DatabaseURL()).failure(err))
 	}
 	return db, d, nil
 }
@@ -106,27 +106,49 @@ func unusable(server, look string) error {
 		Reason: "cannot be used for " + server, Fix: "check " + look}
 }
 
-// databaseError sorts what a driver says by what a person can do about it.
-func databaseError(err error) error {
+// address is what errors say of database.url: where it leads, never the password.
+type address struct{ server, user, database string }
+
+func addressOf(raw string) address {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return address{server: "database"}
+	}
+	kind := "PostgreSQL"
+	if !strings.HasPrefix(u.Scheme, "postgres") {
+		kind = u.Scheme
+	}
+	return address{server: kind + " at " + u.Host, user: u.User.Username(), database: strings.TrimPrefix(u.Path, "/")}
+}
+
+// failure sorts what a driver says by what a person can do about it.
+func (a address) failure(err error) error {
 	var network *net.OpError
 	var dns *net.DNSError
 	var pg *pgconn.PgError
 	var my *mysql.MySQLError
 	setup := func(kind relay.SetupKind, reason, fix string) error {
-		return &relay.SetupError{Kind: kind, Thing: "database", Reason: reason, Fix: fix, Err: err}
+		return &relay.SetupError{Kind: kind, Thing: a.server, Reason: reason, Fix: fix, Err: err}
 	}
 	switch {
 	case errors.As(err, &pg) && (pg.Code == "28P01" || pg.Code == "28000"),
 		errors.As(err, &my) && (my.Number == 1045 || my.Number == 1698):
-		return setup(relay.SetupPermission, "the server refuses user or password", "check database.user and database.password, and what the server lets this host do")
+		return setup(relay.SetupPermission, fmt.Sprintf("user %q is not let in: wrong user or password", a.user),
+			"check database.user and database.password, and what the server lets this host do")
 	case errors.As(err, &pg) && pg.Code == "3D000", errors.As(err, &my) && my.Number == 1049:
-		return setup(relay.SetupNotFound, "the server has no database of that name", "create it, or name another in database.url")
+		return setup(relay.SetupNotFound, fmt.Sprintf("has no database %q", a.database), "create it, or name another in database.url")
 	case errors.As(err, &pg) && pg.Code == "42501", errors.As(err, &my) && (my.Number == 1044 || my.Number == 1142):
-		return setup(relay.SetupPermission, "the user may not do this", "grant the right, or use a user who has it")
+		return setup(relay.SetupPermission, fmt.Sprintf("user %q may not do this", a.user), "grant the right, or use a user who has it")
 	case errors.As(err, &dns):
-		return setup(relay.SetupUnreachable, "host "+dns.Name+" is not known", "check database.url")
+		return setup(relay.SetupUnreachable, "host "+dns.Name+" is not known", "check the host in database.url")
+	case errors.Is(err, mysql.ErrNoTLS), strings.Contains(err.Error(), "server refused TLS connection"):
+		return setup(relay.SetupUsage, "does not offer TLS, which database.url asks for", "switch it on at the server, or change sslmode or tls in database.url if the network is trusted")
 	case errors.As(err, &network), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrDeadlineExceeded):
-		return setup(relay.SetupUnreachable, "the server does not answer", "is it running, and are host and port of database.url right?")
+		reason := "does not answer"
+		if network != nil {
+			reason += ": " + network.Err.Error()
+		}
+		return setup(relay.SetupUnreachable, reason, "check host and port in database.url, and that the server runs")
 	default:
 		return fmt.Errorf("database: %s", strings.Join(strings.Fields(err.Error()), " "))
 	}

@@ -161,6 +161,6 @@ func schemaError(err error) error {
 	case errors.As(err, &conflict):
 		return &relay.SetupError{Kind: relay.SetupConflict, Thing: "schema", Reason: conflict.Error(), Err: conflict}
 	default:
-		return databaseError(err)
+		return address{server: "database"}.failure(err)
 	}
 }

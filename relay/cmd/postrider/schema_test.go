@@ -121,7 +121,7 @@ func TestCase_F01_WrongPassword(t *testing.T) {
 			u.User = url.UserPassword("nobody_"+strings.ToLower(rand.Text()[:8]), password)
 			code, out, errOut := postrider(t, "schema", "status", "--database-url", u.String())
 			require.Equal(t, exitPermission, code, errOut)
-			require.Contains(t, errOut, "the server refuses user or password")
+			require.Contains(t, errOut, fmt.Sprintf("%s: user %q is not let in: wrong user or password; check database.user", u.Host, u.User.Username()))
 			require.Equal(t, 1, strings.Count(errOut, "\n"), errOut)
 			for _, form := range []string{password, url.UserPassword("", password).String()[1:], "wr0ng"} {
 				require.NotContains(t, out+errOut, form)
@@ -131,8 +131,23 @@ func TestCase_F01_WrongPassword(t *testing.T) {
 			u.User = mustParse(t, testServer(t, variable)).User
 			code, _, errOut = postrider(t, "schema", "status", "--database-url", u.String())
 			require.Equal(t, exitNotFound, code, errOut)
-			require.Contains(t, errOut, "the server has no database of that name")
+			require.Contains(t, errOut, u.Host+`: has no database "no_such_database"; create it`)
 		})
+	}
+}
+
+// TestSchema_NoServer: who is not reached, and why, is named.
+func TestSchema_NoServer(t *testing.T) {
+	t.Parallel()
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	closed := ln.Addr().String()
+	require.NoError(t, ln.Close())
+	for scheme, kind := range map[string]string{"postgres": "PostgreSQL", "mysql": "mysql", "mariadb": "mariadb"} {
+		code, _, errOut := postrider(t, "schema", "apply", "--database-url", scheme+"://app:hunter2@"+closed+"/shop")
+		require.Equal(t, exitUnreachable, code, errOut)
+		require.Equal(t, "postrider: "+kind+" at "+closed+": does not answer: connect: connection refused; "+
+			"check host and port in database.url, and that the server runs\n", errOut)
 	}
 }
 
