@@ -72,7 +72,7 @@ func setup(err error, c *driver.Config) error {
 	var netErr net.Error
 	switch number(err) {
 	case errAccessDenied:
-		e.Reason, e.Fix = login+" is not let in: wrong user or password", "correct database.url, special characters percent-encoded"
+		e.Reason, e.Fix = login+" is not let in: wrong user or password", "check database.user and database.password; in database.url special characters must be percent-encoded"
 	case errNoDatabaseRight:
 		e.Reason = fmt.Sprintf("%s may not use database %q", login, c.DBName)
 		e.Fix = fmt.Sprintf("GRANT SELECT, UPDATE ON %s.* TO %s", ident(c.DBName), quote(c.User))

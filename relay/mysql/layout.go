@@ -80,7 +80,7 @@ func (l *layout) resolve(ctx context.Context, db *sql.DB, s server, want relay.C
 		default:
 			return usage("table "+l.table, fmt.Sprintf("has no column %s for %s (it has %s)", orList(spec), f.name,
 				l.catalog.columnNames()),
-				"set outbox.columns."+f.name+", or leave it empty if the table has none")
+				"set outbox.columns."+f.name+", or write \"-\" there if the table has none")
 		}
 		*f.column = name
 	}

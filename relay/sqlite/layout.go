@@ -122,7 +122,7 @@ func (l *layout) resolve(want relay.Columns) error {
 		default:
 			return &relay.SetupError{Kind: relay.SetupUsage, Thing: fmt.Sprintf("table %s", l.table),
 				Reason: fmt.Sprintf("has no column %s for %s (it has %s)", orList(spec), f.name, l.catalog.columnNames()),
-				Fix:    "set outbox.columns." + f.name + ", or leave it empty if the table has none"}
+				Fix:    "set outbox.columns." + f.name + ", or write \"-\" there if the table has none"}
 		}
 		*f.column = name
 	}
