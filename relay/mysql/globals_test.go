@@ -1,11 +1,19 @@
+//go:build unix
+
 package mysql
 
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,17 +22,15 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Servers whose global settings differ: this changes them, so it runs only against servers that nobody
-// else uses, named by variables of their own (for example of a second instance of dev/servers).
+// Servers whose global settings differ: this changes them, so it needs servers that nobody else uses. They
+// are named by variables of their own, or started for this test.
 func TestOpen_servers_with_other_defaults(t *testing.T) {
+	alone(t)
 	for _, v := range []flavour{
 		{"mysql", "POSTRIDER_TEST_MYSQL_ALONE", mysqlServer.dialect}, {"mariadb", "POSTRIDER_TEST_MARIADB_ALONE",
 			mariadbServer.dialect},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			if os.Getenv(v.env) == "" {
-				t.Skipf("set %s to a server whose global settings may be changed", v.env)
-			}
 			v := v
 			dsn, db := v.newDatabase(t, "")
 			user := "pr_" + strings.ToLower(rand.Text())[:20]
@@ -96,6 +102,60 @@ func TestOpen_servers_with_other_defaults(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// alone names servers of this checkout's own, starts them where that can be done, and removes them at the
+// end. Runs of one checkout take turns.
+func alone(t *testing.T) {
+	t.Helper()
+	if os.Getenv("POSTRIDER_TEST_MYSQL_ALONE") != "" && os.Getenv("POSTRIDER_TEST_MARIADB_ALONE") != "" {
+		return
+	}
+	if _, err := os.Stat("/etc/debian_version"); err != nil || os.Geteuid() != 0 {
+		const why = "set POSTRIDER_TEST_MYSQL_ALONE and POSTRIDER_TEST_MARIADB_ALONE to servers whose global settings may be changed; dev/servers starts them as root on Debian only"
+		if os.Getenv("CI") == "true" {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	require.NoError(t, err)
+	instance := fmt.Sprintf("globals-%x", sha256.Sum256([]byte(root)))[:16]
+	turn, err := os.OpenFile(filepath.Join(os.TempDir(), "postrider-"+instance+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = turn.Close() })
+	require.NoError(t, syscall.Flock(int(turn.Fd()), syscall.LOCK_EX))
+	servers := func(command string, names ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, filepath.Join(root, "dev", "servers"), append([]string{command}, names...)...)
+		cmd.Env = append(os.Environ(), "POSTRIDER_DEV_INSTANCE="+instance)
+		cmd.WaitDelay = time.Second
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	t.Cleanup(func() { removeInstance(t, servers) })
+	out, err := servers("up", "mysql", "mariadb")
+	require.NoError(t, err, "%s", out)
+	out, err = servers("env", "mysql", "mariadb")
+	require.NoError(t, err, "%s", out)
+	for _, m := range regexp.MustCompile(`export (\w+)='([^']*)'`).FindAllStringSubmatch(out, -1) {
+		t.Setenv(m[1]+"_ALONE", m[2])
+	}
+}
+
+// removeInstance stops the servers and gives their place and ports back.
+func removeInstance(t *testing.T, servers func(string, ...string) (string, error)) {
+	out, err := servers("status")
+	if err == nil {
+		_, err = servers("wipe")
+	}
+	if dir := regexp.MustCompile(`(?m)^instance \S+ in (\S+)$`).FindStringSubmatch(out); err == nil && dir != nil {
+		err = os.RemoveAll(dir[1])
+	}
+	if err != nil {
+		t.Logf("remove servers: %v\n%s", err, out)
 	}
 }
 
