@@ -26,11 +26,11 @@ type planted struct {
 type change struct{ file, old, new string }
 
 var plantedBugs = []planted{
-	{"mark before ack", []change{{"sender.go", "s.o.Sink.Write(ctx, f.recs, f.report)", `recs := append([]Record(nil), f.recs...)
+	{"mark before ack", []change{{"sender.go", "s.sink.Write(ctx, f.recs, f.report)", `recs := append([]Record(nil), f.recs...)
 		for i := range recs {
 			f.report(i, Result{Receipt: Receipt{Topic: recs[i].Topic}})
 		}
-		s.o.Sink.Write(ctx, recs, func(int, Result) {})`}}},
+		s.sink.Write(ctx, recs, func(int, Result) {})`}}},
 	{"no ORDER BY in the store", []change{{"relaytest/fake_fetch.go",
 		"slices.SortFunc(p.rows, func(a, b *fakeRow) int { return cmp.Compare(a.id, b.id) })",
 		"slices.SortFunc(p.rows, func(a, b *fakeRow) int { return cmp.Compare(a.id*7919%13, b.id*7919%13) })"}}},
@@ -92,6 +92,21 @@ func TestPlantedBugs(t *testing.T) {
 			}
 			t.Errorf("%s: not seen in %d seeds", bug.name, most)
 		})
+	}
+}
+
+// TestPlantedBugs_FitTheSource: a planted bug that no longer fits the source proves nothing, so each text
+// that one replaces stands exactly once.
+func TestPlantedBugs_FitTheSource(t *testing.T) {
+	t.Parallel()
+	for _, bug := range plantedBugs {
+		for _, c := range bug.changes {
+			source, err := os.ReadFile(c.file)
+			require.NoError(t, err, bug.name)
+			if n := strings.Count(string(source), c.old); n != 1 {
+				t.Errorf("%s: %q stands %d times in %s", bug.name, c.old, n, c.file)
+			}
+		}
 	}
 }
 

@@ -26,10 +26,11 @@ type planted struct {
 type change struct{ file, old, new string }
 
 var plantedBugs = []planted{
-	{"mark before ack", []change{{"sender.go", "s.o.Sink.Write(ctx, recs, f.report)", `for i := range recs {
+	{"mark before ack", []change{{"sender.go", "s.sink.Write(ctx, f.recs, f.report)", `recs := append([]Record(nil), f.recs...)
+		for i := range recs {
 			f.report(i, Result{Receipt: Receipt{Topic: recs[i].Topic}})
 		}
-		s.o.Sink.Write(ctx, recs, func(int, Result) {})`}},
+		s.sink.Write(ctx, recs, func(int, Result) {})`}},
 		"TestKill_AfterReading/postgres-single"},
 	{"mark when it was handed over", []change{{"flight.go",
 		"f.evs[i] = f.sender.addLate(e)", "f.outs = append(f.outs, f.sender.sent(e, Receipt{Topic: f.topics[i]}, f.started))\n\t\t\tf.evs[i] = nil"}},
@@ -40,7 +41,7 @@ var plantedBugs = []planted{
 		"TestCase_O01"},
 	{"gates not loaded at the start", []change{{"relay.go", "	r.gate.load(ds)\n", ""}}, "TestCase_O01"},
 	{"mark without the claim's condition, PostgreSQL", []change{
-		{"postgres/settle.go", `"%s = o.id AND %s = CASE o.f`, `"%s = o.id AND (TRUE OR %s = CASE o.f`},
+		{"postgres/settle.go", `"%s = o.id AND (%s = CASE o.f`, `"%s = o.id AND (TRUE OR (%s = CASE o.f`},
 		{"postgres/settle.go", `AND (o.tries < 0 OR %s = o.tries)"`, `AND (o.tries < 0 OR %s = o.tries))"`}},
 		"TestCase_C08.*/postgres"},
 	{"mark without the claim's condition, MySQL", []change{{"mysql/marks.go", "if len(where) == 0 {", "if true || len(where) == 0 {"}},
@@ -99,6 +100,21 @@ func findings(out string) string {
 		}
 	}
 	return strings.Join(said[:min(12, len(said))], "")
+}
+
+// TestPlantedBugs_FitTheSource: a planted bug that no longer fits the source proves nothing, so each text
+// that one replaces stands exactly once.
+func TestPlantedBugs_FitTheSource(t *testing.T) {
+	t.Parallel()
+	for _, bug := range plantedBugs {
+		for _, c := range bug.changes {
+			source, err := os.ReadFile(filepath.Join(root(), "relay", c.file))
+			require.NoError(t, err, bug.name)
+			if n := strings.Count(string(source), c.old); n != 1 {
+				t.Errorf("%s: %q stands %d times in %s", bug.name, c.old, n, c.file)
+			}
+		}
+	}
 }
 
 // build compiles the relay with the bug in it.
