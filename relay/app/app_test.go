@@ -441,6 +441,42 @@ func TestRun_HealthWhileStopping(t *testing.T) {
 	require.Zero(t, code)
 }
 
+// TestRun_LogFields: a line about an event has the fields that operators search by, and nothing of what it
+// carries.
+func TestRun_LogFields(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.kafka("")
+	r.opts.Logger = slog.New(slog.NewJSONHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r.opts.UntilDrained = true
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	insert := func(id, topic string) {
+		_, err := r.db.ExecContext(t.Context(), `INSERT INTO outbox_events (event_id, aggregate_type, aggregate_id, event_type, topic, payload, headers)
+			VALUES (?, 'Order', 'o-' || ?, 'OrderCreated', ?, '{"card": "hush-payload"}', ?)`, id, id, topic,
+			`{"traceparent": "00-`+trace+`-b7ad6b7169203331-01", "authorization": "hush-header"}`)
+		require.NoError(t, err)
+	}
+	insert("e-1", "orders")
+	insert("e-2", "no such topic!")
+	require.NoError(t, r.run())
+
+	sent := r.lines("event sent")
+	require.Len(t, sent, 1)
+	want := map[string]any{"event_id": "e-1", "aggregate_id": "o-e-1", "event_type": "OrderCreated", "retry_count": 0.0,
+		"trace_id": trace, "topic": "orders", "partition": 0.0, "offset": 0.0, "relay": "relay-1"}
+	for field, value := range want {
+		require.Equal(t, value, sent[0][field], field)
+	}
+	dead := r.lines("event is dead, a person must act")
+	require.Len(t, dead, 1)
+	require.Equal(t, "e-2", dead[0]["event_id"])
+	require.Equal(t, trace, dead[0]["trace_id"])
+	require.Equal(t, "INVALID_TOPIC_EXCEPTION", dead[0]["code"])
+	require.NotEmpty(t, dead[0]["error"])
+	require.NotEmpty(t, dead[0]["hint"])
+	require.NotContains(t, r.log.String(), "hush")
+}
+
 // TestRun_Standby: a second relay on the table stands by, is ready, and takes over.
 func TestRun_Standby(t *testing.T) {
 	t.Parallel()
