@@ -218,7 +218,9 @@ func (db *FakeDB) delete(r *fakeRow) {
 	db.byEvent[r.EventID] = slices.DeleteFunc(db.byEvent[r.EventID], func(x *fakeRow) bool { return x == r })
 }
 
-func (r *fakeRow) rowID() relay.RowID { return relay.RowID(strconv.FormatInt(r.id, 10)) }
+func rowID(id int64) relay.RowID { return relay.RowID(strconv.FormatInt(id, 10)) }
+
+func (r *fakeRow) rowID() relay.RowID { return rowID(r.id) }
 
 // key is COALESCE(message_key, aggregate_id); nil for neither.
 func (r *fakeRow) key() *string {

@@ -51,15 +51,15 @@ func TestFakeStore_Conformance(t *testing.T) {
 		return Harness{
 			Table:  func(*testing.T) Table { return fakeTable{NewFakeDB(), o} },
 			Claims: claims,
-			Traits: Traits{NoHeaders: true, NullPayload: true},
+			Traits: Traits{NoHeaders: true, NullPayload: true, NulKeys: true, KeepsLow: o.Cursor},
 		}
 	}
 	t.Run("by index", func(t *testing.T) {
 		t.Parallel()
-		RunStore(t, harness(FakeStoreOptions{}))
+		RunStore(t, harness(FakeStoreOptions{}, relay.ClaimSingle, relay.ClaimRows, relay.ClaimLanes))
 	})
 	t.Run("by cursor", func(t *testing.T) {
 		t.Parallel()
-		RunStore(t, harness(FakeStoreOptions{Cursor: true}, relay.ClaimSingle))
+		RunStore(t, harness(FakeStoreOptions{Cursor: true}, relay.ClaimSingle, relay.ClaimLanes))
 	})
 }

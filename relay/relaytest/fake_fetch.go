@@ -15,16 +15,17 @@ import (
 type cursor struct {
 	at    int64            // rows up to here were looked at, except
 	gaps  map[int64]bool   // ids that a transaction had drawn and not committed,
-	again map[int64]bool   // rows of reopened keys that did not fit the answer,
+	out   map[int64]bool   // rows that came and are busy,
+	again map[int64]bool   // rows of reopened keys that did not fit the answer, and that are busy no more,
 	below map[string]int64 // and by key the lowest row that was passed over because its key was blocked
 }
 
 func newCursor() cursor {
-	return cursor{gaps: map[int64]bool{}, again: map[int64]bool{}, below: map[string]int64{}}
+	return cursor{gaps: map[int64]bool{}, out: map[int64]bool{}, again: map[int64]bool{}, below: map[string]int64{}}
 }
 
 func (c cursor) clone() cursor {
-	return cursor{at: c.at, gaps: maps.Clone(c.gaps), again: maps.Clone(c.again), below: maps.Clone(c.below)}
+	return cursor{at: c.at, gaps: maps.Clone(c.gaps), out: maps.Clone(c.out), again: maps.Clone(c.again), below: maps.Clone(c.below)}
 }
 
 // pick is one Fetch under way.
@@ -39,6 +40,8 @@ type pick struct {
 
 // Fetch implements relay.Store.
 func (s *FakeStore) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error) {
+	s.fetching.Store(true)
+	defer s.fetching.Store(false)
 	fault, err := s.enter(ctx, "Fetch")
 	if err != nil {
 		return relay.Fetched{}, err
@@ -81,6 +84,9 @@ func (p *pick) candidates() {
 
 // due says whether a row is due by its columns. A scan by cursor does not look for NEW rows that way.
 func (p *pick) due(r *fakeRow) bool {
+	if !p.s.mine(r) {
+		return false
+	}
 	now := p.s.db.now()
 	switch r.state {
 	case relay.StateNew:
@@ -133,6 +139,7 @@ func (p *pick) scan() {
 	if p.f.HeadsOnly {
 		return
 	}
+	p.handedBack()
 	for _, b := range p.f.Reopened {
 		p.reopen(b)
 	}
@@ -144,7 +151,7 @@ func (p *pick) scan() {
 		}
 		delete(p.next.gaps, r.id)
 		switch {
-		case r.state != relay.StateNew || p.busy[r.rowID()]:
+		case r.state != relay.StateNew || p.busy[r.rowID()] || !p.s.mine(r):
 			delete(p.next.again, r.id)
 		case p.shut(r):
 			delete(p.next.again, r.id)
@@ -157,6 +164,21 @@ func (p *pick) scan() {
 		}
 	}
 	maps.DeleteFunc(p.next.gaps, func(id int64, _ bool) bool { return !p.s.db.open[id] })
+}
+
+// handedBack looks again at rows that came and are not called busy any more. Those ahead of the cursor come
+// in their turn.
+func (p *pick) handedBack() {
+	for id := range p.next.out {
+		row := rowID(id)
+		if p.busy[row] {
+			continue
+		}
+		delete(p.next.out, id)
+		if id <= p.next.at && p.s.db.row(row) != nil {
+			p.next.again[id] = true
+		}
+	}
 }
 
 // leap moves the cursor forward over ids that are not visible yet, or never will be.
@@ -234,6 +256,7 @@ func (p *pick) took(got *relay.Fetched, e *relay.Event) {
 	r := p.s.db.row(e.Row)
 	delete(p.next.again, r.id)
 	if p.s.o.Claim != relay.ClaimRows {
+		p.next.out[r.id] = true
 		return
 	}
 	if p.abandoned(r) {

@@ -12,13 +12,17 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-var _ Store = (*FakeStore)(nil)
+var (
+	_ Store           = (*FakeStore)(nil)
+	_ relay.LaneStore = (*FakeStore)(nil)
+)
 
 // FakeStoreOptions is what a FakeStore may be told beside the options of every Store.
 type FakeStoreOptions struct {
 	relay.StoreOptions
 	// Cursor makes it scan as a Store for the product's own table may: forward from the last row seen,
-	// remembering gaps. The default is to look for due rows by their state at each Fetch. For ClaimSingle.
+	// remembering gaps. The default is to look for due rows by their state at each Fetch. For ClaimSingle
+	// and ClaimLanes.
 	Cursor bool
 	// NewHeads makes Fetch bring a NEW row that is named as a Head. No Store should, but where FAILED
 	// shares the word of NEW it is an easy mistake, which a relay should bear.
@@ -29,7 +33,7 @@ type FakeStoreOptions struct {
 
 // FakeCall is one call of a FakeStore's method.
 type FakeCall struct {
-	Op string // "Acquire", "Doubts", "StillBlocking", "Fetch" or "Settle"
+	Op string // the method's name: "Acquire", "Doubts", "StillBlocking", "Fetch", "Settle", "Own", "Unsettled"
 	N  int    // counts the calls of this store, from 1
 }
 
@@ -44,13 +48,15 @@ type FakeFault struct {
 
 // FakeStore is one session on a FakeDB. It obeys every sentence of relay.Store and relay.Admin.
 type FakeStore struct {
-	o     FakeStoreOptions
-	db    *FakeDB
-	calls atomic.Int64
+	o        FakeStoreOptions
+	db       *FakeDB
+	calls    atomic.Int64
+	fetching atomic.Bool
 
 	// guarded by db.mu
 	cursor cursor
-	cut    int64 // the row that the last Fetch left out for its size
+	lanes  map[int32]string // that this store reads, and where each of them began
+	cut    int64            // the row that the last Fetch left out for its size
 	ended  error // why nothing works any more
 	lost   chan struct{}
 }
@@ -152,7 +158,7 @@ func (s *FakeStore) Acquire(ctx context.Context, standby func(holder string)) (<
 			return nil, err
 		}
 		holder := s.db.owners[s.o.Name]
-		if s.o.Claim == relay.ClaimRows || holder == nil {
+		if s.o.Claim != relay.ClaimSingle || holder == nil {
 			if s.o.Claim == relay.ClaimSingle {
 				s.db.owners[s.o.Name] = s
 			}
@@ -182,7 +188,7 @@ func (s *FakeStore) Doubts(ctx context.Context, limit int) ([]relay.Doubt, error
 	defer s.db.mu.Unlock()
 	var out []relay.Doubt
 	for _, r := range s.db.rows {
-		if key := r.key(); key != nil && s.blocks(r) && len(out) < limit {
+		if key := r.key(); key != nil && s.blocks(r) && s.mine(r) && len(out) < limit {
 			out = append(out, relay.Doubt{Row: r.rowID(), Key: *key, State: r.state, DueIn: max(0, r.due.Sub(s.db.now()))})
 		}
 	}
@@ -231,7 +237,7 @@ func (s *FakeStore) Settle(ctx context.Context, outs []relay.Outcome) ([]relay.R
 
 func (s *FakeStore) settle(o *relay.Outcome) bool {
 	r := s.db.row(o.Row)
-	if r == nil || r.state != o.From || o.Claim != "" && r.token != o.Claim {
+	if r == nil || r.state != o.From && !s.newer(r, o) || o.Claim != "" && r.token != o.Claim {
 		return false
 	}
 	if o.State == relay.StateSent && s.o.Table.AfterSend == "delete" {
@@ -255,6 +261,11 @@ func (s *FakeStore) settle(o *relay.Outcome) bool {
 		r.attempts++
 	}
 	return true
+}
+
+// newer says that a mark is the newer truth than what a relay wrote that had lost the lane.
+func (s *FakeStore) newer(r *fakeRow, o *relay.Outcome) bool {
+	return s.o.Claim == relay.ClaimLanes && o.State == relay.StateSent && o.From == relay.StateNew && r.state == relay.StateFailed
 }
 
 func clean(text string) string { return strings.ReplaceAll(text, "\x00", "") }

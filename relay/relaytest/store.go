@@ -18,7 +18,8 @@ type Store interface {
 type Harness struct {
 	// Table makes an empty outbox table of the test's own, gone at its end. Tests run in parallel.
 	Table func(t *testing.T) Table
-	// Claims lists the claim modes that the layout supports. Defaults to single and rows.
+	// Claims lists the claim modes that the suite tries. Defaults to single and rows; with lanes the store
+	// must be a relay.LaneStore.
 	Claims []relay.ClaimMode
 	// Traits say what the layout can hold, so that the suite skips what it cannot.
 	Traits Traits
@@ -111,6 +112,8 @@ type Traits struct {
 	TextPayload       bool // the payload column takes text: no NUL, valid UTF-8
 	NullPayload       bool // the payload column takes NULL
 	LastErrorMax      int  // length of last_error in characters; 0 is unlimited
+	KeepsLow          bool // with claim: lanes the scan has a position, which Low tells
+	NulKeys           bool // a key may contain NUL
 }
 
 // RunStore runs the conformance suite: every sentence of the contracts of relay.Store and relay.Admin.
@@ -139,7 +142,7 @@ func RunStore(t *testing.T, h Harness) {
 type storeCase struct {
 	name string
 	run  func(*bed)
-	only relay.ClaimMode      // "" for both modes
+	only relay.ClaimMode      // "" for all modes
 	skip func(tr Traits) bool // nil: for every layout
 }
 
@@ -147,7 +150,7 @@ func storeCases() []storeCase {
 	var all []storeCase
 	for _, group := range [][]storeCase{
 		fetchCases(), limitCases(), gateCases(), settleCases(), claimCases(), contentCases(),
-		ownerCases(), adminCases(), historyCases(),
+		ownerCases(), adminCases(), historyCases(), laneCases(), laneMarkCases(),
 	} {
 		all = append(all, group...)
 	}

@@ -31,10 +31,26 @@ func newBed(t *testing.T, h Harness, claim relay.ClaimMode) *bed {
 	return &bed{T: t, h: h, claim: claim, table: h.Table(t), ctx: ctx}
 }
 
-// open opens a store with the suite's defaults.
+// suiteLanes is how many lanes the suite's stores know.
+const suiteLanes = 16
+
+// open opens a store with the suite's defaults. With claim: lanes all of them are its own.
 func (b *bed) open(change ...func(*relay.StoreOptions)) *client {
 	b.Helper()
+	c := b.openLaneless(change...)
+	if b.claim == relay.ClaimLanes {
+		c.own(allLanes()...)
+	}
+	return c
+}
+
+// openLaneless opens a store that has not been given any lane.
+func (b *bed) openLaneless(change ...func(*relay.StoreOptions)) *client {
+	b.Helper()
 	o := relay.StoreOptions{Name: "suite", Relay: "relay-1", Claim: b.claim, ClaimTimeout: 30 * time.Second}
+	if b.claim == relay.ClaimLanes {
+		o.Lanes = suiteLanes
+	}
 	for _, f := range change {
 		f(&o)
 	}
@@ -77,6 +93,7 @@ type client struct {
 	busy     map[relay.RowID]relay.Event
 	blocked  []relay.Blocked
 	reopened []relay.Blocked
+	marked   []string // events that were settled as SENT, FAILED or DEAD
 }
 
 // request is the next Fetch as the poller would ask it.
@@ -198,6 +215,11 @@ func (c *client) settle(outs ...relay.Outcome) {
 	lost, err := c.Settle(c.ctx, outs)
 	require.NoError(c, err)
 	require.Empty(c, lost, "lost marks")
+	for _, o := range outs {
+		if o.State != relay.StateNew {
+			c.marked = append(c.marked, o.EventID)
+		}
+	}
 	c.free(outs...)
 }
 

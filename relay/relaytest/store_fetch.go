@@ -64,7 +64,7 @@ func fetchColumns(b *bed) {
 		require.GreaterOrEqual(b, e.Age, time.Duration(0))
 		require.Less(b, e.Age, time.Minute, "age by the database's clock")
 	}
-	if b.claim == relay.ClaimSingle {
+	if b.claim != relay.ClaimRows {
 		require.Equal(b, relay.StateNew, e.State)
 		require.Empty(b, e.Claim)
 		return

@@ -15,6 +15,7 @@ func ownerCases() []storeCase {
 		{name: "Acquire lets one relay in and a second one wait", run: ownerOne, only: relay.ClaimSingle},
 		{name: "Acquire of another outbox name does not wait", run: ownerOtherName, only: relay.ClaimSingle},
 		{name: "Acquire returns at once with claims", run: ownerRows, only: relay.ClaimRows},
+		{name: "Acquire returns at once with lanes", run: ownerRows, only: relay.ClaimLanes},
 		{name: "Acquire ends with its context", run: ownerCancelled, only: relay.ClaimSingle},
 		{name: "a new store finds what the old one left, and no history", run: ownerRestart},
 		{name: "a new store after a drain starts without the history", run: ownerRestartDrained},
