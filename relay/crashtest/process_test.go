@@ -29,6 +29,7 @@ type process struct {
 	db, kafka *proxy
 	env       []string
 	log       string // file; every run appends
+	binary    string // "": relayBinary
 
 	run atomic.Pointer[life] // nil before the first start; several faults may look at it at once
 }
@@ -73,8 +74,12 @@ func newProcess(t testing.TB, name string, db, kafka *proxy, env ...string) *pro
 // start runs the relay. It must not be running.
 func (p *process) start(t testing.TB) {
 	t.Helper()
-	file, err := relayBinary()
-	require.NoError(t, err)
+	file := p.binary
+	if file == "" {
+		var err error
+		file, err = relayBinary()
+		require.NoError(t, err)
+	}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
 	defer log.Close()

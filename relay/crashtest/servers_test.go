@@ -147,17 +147,21 @@ var relayBinary = sync.OnceValues(func() (string, error) {
 	}
 	builtIn = dir
 	file := filepath.Join(dir, "postrider")
-	args := []string{"build", "-o", file}
 	if raceDetector {
-		args = append(args, "-race")
+		return file, buildRelay(file, "-race")
 	}
+	return file, buildRelay(file)
+})
+
+func buildRelay(file string, flags ...string) error {
+	args := append([]string{"build", "-o", file}, flags...)
 	cmd := exec.Command("go", append(args, "github.com/postrider/postrider/relay/cmd/postrider")...)
 	cmd.Dir = filepath.Join(root(), "relay")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build postrider: %w\n%s", err, out)
+		return fmt.Errorf("build postrider: %w\n%s", err, out)
 	}
-	return file, nil
-})
+	return nil
+}
 
 // builtIn is the directory that the binary was built into.
 var builtIn string
