@@ -36,7 +36,7 @@ func (s *Store) lockKey() int64 {
 // Acquire implements relay.Store. The lock belongs to a session of its own; a waiting relay asks each second
 // rather than waiting in the server, where the wait would keep a snapshot open and vacuum away.
 func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-chan struct{}, error) {
-	if s.options.Claim == relay.ClaimRows {
+	if s.options.Claim != relay.ClaimSingle {
 		return make(chan struct{}), nil
 	}
 	conn, err := s.lockSession(ctx)

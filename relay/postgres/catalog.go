@@ -66,6 +66,7 @@ type catalog struct {
 	canDelete   bool
 	rowSecurity bool
 	zone        string // the session's default TimeZone
+	encoding    string // the database's
 	recovery    bool
 	readOnly    bool
 }
@@ -114,8 +115,8 @@ func readCatalog(ctx context.Context, conn *pgx.Conn, name string) (*catalog, er
 	var oid *uint32
 	err = conn.QueryRow(ctx, `SELECT to_regclass($1::text)::oid, current_user::text, current_setting('TimeZone'),
 		pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on',
-		(SELECT oid FROM pg_database WHERE datname = current_database())`, quoted).
-		Scan(&oid, &c.user, &c.zone, &c.recovery, &c.readOnly, &c.database)
+		(SELECT oid FROM pg_database WHERE datname = current_database()), current_setting('server_encoding')`, quoted).
+		Scan(&oid, &c.user, &c.zone, &c.recovery, &c.readOnly, &c.database, &c.encoding)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == codePrivilege {
 		return nil, &relay.SetupError{Kind: relay.SetupPermission, Thing: "table " + quoted, Reason: pg.Message,

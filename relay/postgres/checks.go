@@ -22,7 +22,7 @@ func newLayout(ctx context.Context, conn *pgx.Conn, o relay.StoreOptions) (*layo
 		return nil, err
 	}
 	l := &layout{
-		catalog: c, table: c.quoted(), cols: o.Table.Columns, claim: o.Claim, onDead: o.OnDead, own: o.Table.Own,
+		catalog: c, table: c.quoted(), cols: o.Table.Columns, claim: o.Claim, lanes: o.Lanes, onDead: o.OnDead, own: o.Table.Own,
 		delete: o.Table.AfterSend == "delete", zone: c.zone,
 		timeout: fmt.Sprintf("%d milliseconds", o.ClaimTimeout.Milliseconds()),
 	}

@@ -13,6 +13,7 @@ import (
 type choice struct {
 	limit int
 	bytes int64
+	laned bool // some lanes are other relays'
 	busy  []int64
 	heads map[string]int64 // closed gates
 	track *tracker         // as it was planned; read only
@@ -45,7 +46,7 @@ func (e *engine) choose(t *tracker, f relay.Fetch, busy []int64, first round, go
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := &choice{
-		limit: f.Limit, bytes: f.MaxBytes, busy: busy, heads: e.gate.heads, track: t, now: got.now,
+		limit: f.Limit, bytes: f.MaxBytes, laned: first.lanes != nil, busy: busy, heads: e.gate.heads, track: t, now: got.now,
 		taken: map[int64]bool{}, bound: math.MaxInt64, cursor: t.cursor, window: e.window, replayDone: first.replay == nil,
 		more: first.forward == nil && !f.HeadsOnly,
 	}
@@ -290,9 +291,31 @@ func (c *choice) takeForward(forward []record, ask *forwardAsk, end bool) {
 	}
 	c.more = c.more || cut || !end
 	c.window = 0
+	if c.laned {
+		c.window = c.suitedWindow(forward, ask, end)
+		return
+	}
 	if !end && !cut && len(c.picks)-before < c.limit/4 {
 		c.window = 4 * ask.window // little is due here: look at more rows the next time
 	}
+}
+
+// suitedWindow is how many rows the next read looks at, so that about as many as asked for are of lanes of its
+// own.
+func (c *choice) suitedWindow(forward []record, ask *forwardAsk, end bool) int {
+	due := 0
+	for i := range forward {
+		if forward[i].kind != kindOther {
+			due++
+		}
+	}
+	switch {
+	case due > c.limit*5/4:
+		return ask.window / 2
+	case due < c.limit*3/4 && !end:
+		return 2 * ask.window
+	}
+	return ask.window
 }
 
 // claimed replaces the picks by those of them that could be claimed. The others are looked at again:

@@ -49,14 +49,22 @@ func (s *Store) Doubts(ctx context.Context, limit int) ([]relay.Doubt, error) {
 	if l.cols.Status == "" {
 		return nil, nil
 	}
+	lanes := s.engine.owned()
+	if lanes.none() {
+		return nil, nil
+	}
+	mine, args := "", []any{limit}
+	if only := lanes.filter(); only != nil {
+		mine, args = " AND "+l.inLane(2), append(args, only)
+	}
 	id := l.col(l.cols.ID, "int8")
 	query := fmt.Sprintf(`SELECT %s::int8, %s, %s = %s,
 			CASE WHEN %s IN ('infinity', '-infinity') THEN 0 ELSE coalesce(greatest(extract(epoch FROM %s - statement_timestamp()), 0), 0) END::float8
-		FROM %s t WHERE %s AND %s IS NOT NULL ORDER BY %s + 0 LIMIT $1::int8`,
+		FROM %s t WHERE %s AND %s IS NOT NULL%s ORDER BY %s + 0 LIMIT $1::int8`,
 		id, l.key(), l.status(), l.dead, l.col(l.cols.NextRetryAt, "timestamptz"), l.instant(l.cols.NextRetryAt),
-		l.table, l.inDoubt(), l.key(), id)
+		l.table, l.inDoubt(), l.key(), mine, id)
 	var out []relay.Doubt
-	err := s.db.tx(ctx, stmt{sql: query, args: []any{limit}, read: func(rows pgx.Rows) (err error) {
+	err := s.db.tx(ctx, stmt{sql: query, args: args, read: func(rows pgx.Rows) (err error) {
 		out, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d relay.Doubt, err error) {
 			var id int64
 			var dead bool

@@ -57,6 +57,8 @@ type engine struct {
 	bounds  bounds
 
 	mu      sync.Mutex // guards tracker and what follows
+	lanes   *laneSet   // nil with other claim modes
+	epoch   int        // counts the changes of lanes
 	tracker *tracker
 	// early are transactions that were open when the cursor was placed: until all of them have ended, new
 	// rows below the cursor are looked for by index. nil: there are none.
@@ -155,7 +157,7 @@ func (e *engine) plan(f relay.Fetch, busy []int64, now time.Time) (*tracker, rou
 	t.gates(e.gate.heads, reopened)
 	t.wakeDelayed(now)
 
-	ask := round{limit: f.Limit, bytes: f.MaxBytes, due: e.askDue(busy, now), gapless: e.gapless}
+	ask := round{limit: f.Limit, looks: f.Limit, bytes: f.MaxBytes, lanes: e.lanes.filter(), due: e.askDue(busy, now), gapless: e.gapless}
 	if f.HeadsOnly {
 		ask.headsOnly = true
 		if e.delays {
@@ -172,6 +174,9 @@ func (e *engine) plan(f relay.Fetch, busy []int64, now time.Time) (*tracker, rou
 	if !e.skipForward {
 		e.window = min(max(e.window, f.Limit, minWindow), max(maxWindow, f.Limit))
 		ask.forward = &forwardAsk{after: t.cursor, window: e.window, blocked: e.gate.keys}
+	}
+	if ask.lanes != nil {
+		ask.looks = max(ask.looks, e.window)
 	}
 	ask.locks = len(t.gaps) > 0 || e.early != nil
 	if below {
@@ -225,7 +230,7 @@ func (e *engine) suspects(t *tracker, first round, got answers) round {
 		}
 	}
 	t.ready = t.ready.union(ofIDs(got.below))
-	second := round{limit: first.limit, bytes: first.bytes}
+	second := round{limit: first.limit, looks: first.looks, bytes: first.bytes, lanes: first.lanes}
 	if first.headsOnly {
 		return second
 	}
@@ -339,6 +344,42 @@ func (e *engine) reset(cursor int64, early []string) {
 	}
 }
 
+// owned gives the lanes that are read.
+func (e *engine) owned() *laneSet {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lanes
+}
+
+// ownLess takes lanes away. What the tracker knows of their rows goes as the reads pass over them; only the
+// keys that wait would be asked for again.
+func (e *engine) ownLess(set *laneSet) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lanes = set
+	e.epoch++
+	e.tracker.forget(set)
+}
+
+// ownMore sets lanes of which some are new, and begins anew behind the cursor, or behind the low end of before
+// if that counts too and is lower. What was returned and is not settled stays out.
+func (e *engine) ownMore(set *laneSet, cursor int64, early []string, before bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	old := e.tracker
+	if before {
+		cursor = min(cursor, max(old.low()-1, 0))
+	}
+	e.lanes = set
+	e.epoch++
+	e.tracker, e.early = newTracker(cursor), nil
+	e.tracker.out, e.tracker.settled, e.tracker.maxGaps = old.out, old.settled, old.maxGaps
+	if len(early) > 0 {
+		e.early = &gapGroup{holders: early}
+	}
+	e.skipForward, e.big, e.window = false, false, 0
+}
+
 func (e *engine) cursor() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -351,6 +392,13 @@ func (e *engine) low() int64 {
 	return e.tracker.low()
 }
 
+// sweepView is what a sweep looks at: the lanes, the cursor, and the changes of lanes so far.
+func (e *engine) sweepView() (set *laneSet, cursor int64, epoch int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lanes, e.tracker.cursor, e.epoch
+}
+
 // unknown returns those of the rows that no place of the tracker has.
 func (e *engine) unknown(recs []record, now time.Time) []record {
 	e.mu.Lock()
@@ -358,10 +406,13 @@ func (e *engine) unknown(recs []record, now time.Time) []record {
 	return slices.DeleteFunc(recs, func(r record) bool { return e.tracker.knows(r.id, r.key, now) })
 }
 
-// sweptUp makes rows that were missed ready.
-func (e *engine) sweptUp(recs []record) {
+// sweptUp makes rows that were missed ready, unless the lanes have changed since the sweep began.
+func (e *engine) sweptUp(recs []record, epoch int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.epoch != epoch {
+		return
+	}
 	e.tracker.ready = e.tracker.ready.union(ofIDs(idsOf(recs)))
 	if !e.claims { // with claims other relays hand rows back without telling
 		e.found += int64(len(recs))

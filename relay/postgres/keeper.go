@@ -62,7 +62,7 @@ func (k *keeper) start(ctx context.Context) (cursor int64, early []string, err e
 		cursor, err = k.savedCursor(ctx)
 		return cursor, nil, err
 	case l.statusIndex:
-		return k.lowestNew(ctx)
+		return k.lowestNew(ctx, nil)
 	}
 	return 0, nil, nil // reading forward past what is done is cheaper than a scan of the whole
 }
@@ -79,7 +79,8 @@ func (k *keeper) savedCursor(ctx context.Context) (int64, error) {
 	if !usable {
 		return 0, nil
 	}
-	k.saves = true
+	// With lanes the low end is each lane's and is kept elsewhere; this one stays as it is.
+	k.saves = k.store.options.Claim != relay.ClaimLanes
 	var low int64
 	err = k.store.query(ctx, fmt.Sprintf("SELECT coalesce(max(low_id), 0) FROM %s WHERE name = $1::text", k.cursorTableName()), []any{k.name()}, &low)
 	if err != nil {
@@ -120,8 +121,9 @@ func (k *keeper) name() string {
 }
 
 // lowestNew asks the index of a table that is not ours for the first new row. Ids drawn later are above the
-// last one that is there, and ids drawn earlier belong to the transactions that are still open.
-func (k *keeper) lowestNew(ctx context.Context) (cursor int64, early []string, err error) {
+// last one that is there, and ids drawn earlier belong to the transactions that are still open. lanes are those
+// to look at, nil for all.
+func (k *keeper) lowestNew(ctx context.Context, lanes []bool) (cursor int64, early []string, err error) {
 	l := k.store.layout
 	id := l.col(l.cols.ID, "int8")
 	var last, low *int64
@@ -135,7 +137,11 @@ func (k *keeper) lowestNew(ctx context.Context) (cursor int64, early []string, e
 	if err := k.store.db.tx(ctx, k.store.reader.askLocks(&view)); err != nil {
 		return 0, nil, fmt.Errorf("look for open transactions: %w", err)
 	}
-	err = k.store.query(ctx, fmt.Sprintf("SELECT min(x.id)::int8 FROM (SELECT %s AS id FROM %s t WHERE %s OFFSET 0) x", id, l.table, l.isNew()), nil, &low)
+	where, args := l.isNew(), []any(nil)
+	if lanes != nil {
+		where, args = where+" AND "+l.inLane(1), []any{lanes}
+	}
+	err = k.store.query(ctx, fmt.Sprintf("SELECT min(x.id)::int8 FROM (SELECT %s AS id FROM %s t WHERE %s OFFSET 0) x", id, l.table, where), args, &low)
 	if err != nil {
 		return 0, nil, fmt.Errorf("look for the first new event: %w", err)
 	}
@@ -210,7 +216,11 @@ func (k *keeper) sweepStep(ctx context.Context) {
 	if k.restarted(ctx) {
 		return
 	}
-	found, err := k.candidates(ctx)
+	lanes, cursor, epoch := k.store.engine.sweepView()
+	if lanes.none() {
+		return
+	}
+	found, err := k.candidates(ctx, cursor, lanes.filter())
 	if err != nil {
 		return
 	}
@@ -224,7 +234,7 @@ func (k *keeper) sweepStep(ctx context.Context) {
 	again, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s = ANY ($1::int8[]) AND %s",
 		id, l.key(), l.table, id, byID(l.overdue()+" AND "+l.itsTime())), idsOf(found))
 	if err == nil {
-		k.store.engine.sweptUp(k.unknown(again))
+		k.store.engine.sweptUp(k.unknown(again), epoch)
 	}
 }
 
@@ -240,12 +250,19 @@ func (l *layout) overdue() string {
 
 // candidates reads one portion: by the index of the status where there is one, else by primary key, from the
 // cursor down, since what was missed lately is likeliest.
-func (k *keeper) candidates(ctx context.Context) ([]record, error) {
-	l, e := k.store.layout, k.store.engine
+func (k *keeper) candidates(ctx context.Context, cursor int64, lanes []bool) ([]record, error) {
+	l := k.store.layout
 	id := l.col(l.cols.ID, "int8")
+	in := func(args ...any) (string, []any) {
+		if lanes == nil {
+			return "", args
+		}
+		return " AND " + l.inLane(len(args)+1), append(args, lanes)
+	}
 	if l.statusIndex {
-		found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s AND %s <= $1::int8 AND %s ORDER BY %s + 0 LIMIT %d",
-			id, l.key(), l.table, l.isNew(), id, l.itsTime(), id, sweepFinds+20_000), e.cursor())
+		mine, args := in(cursor)
+		found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s AND %s <= $1::int8 AND %s%s ORDER BY %s + 0 LIMIT %d",
+			id, l.key(), l.table, l.isNew(), id, l.itsTime(), mine, id, sweepFinds+20_000), args...)
 		found = k.unknown(found)
 		return found[:min(len(found), sweepFinds)], err
 	}
@@ -253,7 +270,7 @@ func (k *keeper) candidates(ctx context.Context) ([]record, error) {
 		if time.Since(k.resting) < k.pause {
 			return nil, nil
 		}
-		k.at = e.cursor()
+		k.at = cursor
 	}
 	var low *int64
 	var n int
@@ -263,8 +280,9 @@ func (k *keeper) candidates(ctx context.Context) ([]record, error) {
 		k.at, k.resting = 0, time.Now()
 		return nil, err
 	}
-	found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s BETWEEN $1::int8 AND $2::int8 AND %s ORDER BY %s LIMIT %d",
-		id, l.key(), l.table, id, byID(l.overdue()+" AND "+l.itsTime()), id, sweepRows), *low, k.at)
+	mine, args := in(*low, k.at)
+	found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s BETWEEN $1::int8 AND $2::int8 AND %s%s ORDER BY %s LIMIT %d",
+		id, l.key(), l.table, id, byID(l.overdue()+" AND "+l.itsTime()), mine, id, sweepRows), args...)
 	k.at = *low - 1
 	if n < sweepRows {
 		k.at, k.resting = 0, time.Now()

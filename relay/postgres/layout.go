@@ -14,6 +14,7 @@ type layout struct {
 	table   string // quoted
 	cols    relay.Columns
 	claim   relay.ClaimMode
+	lanes   int32 // claim: lanes: how many there are
 	onDead  string
 	own     bool
 	delete  bool   // sent rows are deleted

@@ -19,6 +19,7 @@ type reader struct {
 	db     *db
 	layout *layout
 	sql    *statements
+	laned  *statements // for some lanes; nil with other claim modes
 	own    *pids
 	types  *pgtype.Map
 	memory *memory // nil where the table keeps states itself
@@ -47,7 +48,10 @@ func (p *pace) due(now time.Time) bool { return !now.Before(p.next) }
 func (p *pace) ran(now time.Time, took time.Duration) { p.next = now.Add(max(p.every, 20*took)) }
 
 func newReader(d *db, l *layout, own *pids, c *clock) *reader {
-	r := &reader{db: d, layout: l, sql: newStatements(l), own: own, types: pgtype.NewMap(), clock: c, swell: 1}
+	r := &reader{db: d, layout: l, sql: newStatements(l, false), own: own, types: pgtype.NewMap(), clock: c, swell: 1}
+	if l.claim == relay.ClaimLanes {
+		r.laned = newStatements(l, true)
+	}
 	r.reclaim.every = 250 * time.Millisecond
 	if !l.own && !l.statusIndex {
 		r.reclaim.every, r.seldom.every = time.Second, time.Second
@@ -62,6 +66,7 @@ func newReader(d *db, l *layout, own *pids, c *clock) *reader {
 func (r *reader) read(ctx context.Context, q round) (answers, error) {
 	a := answers{}
 	var stmts []stmt
+	sql := r.texts(q)
 	if q.locksFirst {
 		stmts = append(stmts, r.askLocks(&a))
 	}
@@ -78,7 +83,7 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 	}
 	weighed := int64(float64(q.bytes) / r.swell)
 	if p := q.replay; p != nil {
-		stmts = append(stmts, stmt{sql: r.sql.replay, args: []any{p.from, p.to, q.limit, weighed, p.window, p.keys}, read: func(rows pgx.Rows) (err error) {
+		stmts = append(stmts, stmt{sql: sql.replay, args: []any{p.from, p.to, q.limit, weighed, p.window, p.keys}, read: func(rows pgx.Rows) (err error) {
 			a.replay, a.replayed, err = r.decoder(q).records(rows)
 			if n := len(a.replay); n > q.limit {
 				a.replayed = a.replay[n-1].id // the limit ended it, not the window: busy rows fill it too
@@ -87,8 +92,8 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 		}})
 	}
 	if f := q.forward; f != nil {
-		text, args := r.askForward(f, q.limit, weighed)
-		stmts = append(stmts, stmt{sql: text, args: args, read: func(rows pgx.Rows) (err error) {
+		text, args := r.askForward(q, weighed)
+		stmts = append(stmts, stmt{sql: text, args: q.inLanes(args), read: func(rows pgx.Rows) (err error) {
 			a.forward, _, err = r.decoder(q).records(rows)
 			a.forwardEnd = len(a.forward) < f.window
 			return err
@@ -98,12 +103,12 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 		stmts = append(stmts, r.askLookup(q, weighed, &a))
 	}
 	if b := q.below; b != nil {
-		stmts = append(stmts, stmt{sql: r.sql.below, args: []any{b.upTo, b.busy, b.blocked, b.limit}, read: func(rows pgx.Rows) (err error) {
+		stmts = append(stmts, stmt{sql: sql.below, args: q.inLanes([]any{b.upTo, b.busy, b.blocked, b.limit}), read: func(rows pgx.Rows) (err error) {
 			a.below, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
 		}})
 		if b.last && len(b.blocked) > 0 {
-			stmts = append(stmts, stmt{sql: r.sql.passed, args: []any{b.upTo, b.blocked}, read: func(rows pgx.Rows) (err error) {
+			stmts = append(stmts, stmt{sql: sql.passed, args: []any{b.upTo, b.blocked}, read: func(rows pgx.Rows) (err error) {
 				a.passed, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (rec record, err error) {
 					return rec, row.Scan(&rec.key, &rec.id)
 				})
@@ -117,7 +122,7 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 	if err := r.db.tx(ctx, stmts...); err != nil {
 		return answers{}, fmt.Errorf("read due events: %w", err)
 	}
-	if f := q.forward; f != nil && r.plain(f, q.limit) && holdsOver(a.forward) {
+	if f := q.forward; f != nil && r.plain(q) && holdsOver(a.forward) {
 		r.weighing = weighReads
 		return r.read(ctx, q) // a large row was left out that may have fitted
 	}
@@ -130,9 +135,27 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 	return a, nil
 }
 
-// plain says whether the cheap read serves: rows have been small and all that it looks at may come.
-func (r *reader) plain(f *forwardAsk, limit int) bool {
-	return r.sql.plain != "" && r.weighing == 0 && len(f.blocked) == 0 && f.window <= max(limit, minWindow)
+// texts are the statements of a round.
+func (r *reader) texts(q round) *statements {
+	if q.lanes != nil {
+		return r.laned
+	}
+	return r.sql
+}
+
+// inLanes adds the parameter of statements for some lanes.
+func (q *round) inLanes(args []any) []any {
+	if q.lanes == nil {
+		return args
+	}
+	return append(args, q.lanes)
+}
+
+// plain says whether the cheap read serves: rows have been small and all that it looks at may come. With some
+// lanes the window is as large as it takes to find that many.
+func (r *reader) plain(q round) bool {
+	f := q.forward
+	return r.sql.plain != "" && r.weighing == 0 && len(f.blocked) == 0 && (q.lanes != nil || f.window <= max(q.limit, minWindow))
 }
 
 func holdsOver(recs []record) bool {
@@ -140,14 +163,15 @@ func holdsOver(recs []record) bool {
 }
 
 // askForward chooses among the statements that read forward.
-func (r *reader) askForward(f *forwardAsk, limit int, weighed int64) (text string, args []any) {
+func (r *reader) askForward(q round, weighed int64) (text string, args []any) {
+	f, sql := q.forward, r.texts(q)
 	switch {
 	case len(f.blocked) > 0:
-		return r.sql.forwardBlocked, []any{f.after, limit, weighed, f.window, f.blocked}
-	case r.plain(f, limit):
-		return r.sql.plain, []any{f.after, weighed / int64(f.window), f.window}
+		return sql.forwardBlocked, []any{f.after, q.limit, weighed, f.window, f.blocked}
+	case r.plain(q):
+		return sql.plain, []any{f.after, weighed / int64(min(f.window, max(q.limit, minWindow))), f.window}
 	}
-	return r.sql.forward, []any{f.after, limit, weighed, f.window}
+	return sql.forward, []any{f.after, q.limit, weighed, f.window}
 }
 
 func (r *reader) decoder(q round) *decoder {
@@ -184,9 +208,13 @@ func (r *reader) askLookup(q round, weighed int64, a *answers) stmt {
 	for i, s := range q.lookup {
 		lows[i], highs[i] = s.lo, s.hi
 	}
-	return stmt{sql: r.sql.lookup, args: []any{lows, highs, q.limit, weighed}, read: func(rows pgx.Rows) (err error) {
+	args := []any{lows, highs, q.limit, weighed}
+	if q.lanes != nil {
+		args = append(args, q.lanes, q.looks)
+	}
+	return stmt{sql: r.texts(q).lookup, args: args, read: func(rows pgx.Rows) (err error) {
 		a.lookup, _, err = r.decoder(q).records(rows)
-		a.lookCut = len(a.lookup) > q.limit
+		a.lookCut = len(a.lookup) > q.looks
 		return err
 	}}
 }
@@ -199,7 +227,7 @@ func (r *reader) askDue(q round, a *answers, now time.Time) []stmt {
 		if text == "" || p != nil && !p.due(now) {
 			return
 		}
-		out = append(out, stmt{sql: text, args: args, read: func(rows pgx.Rows) error {
+		out = append(out, stmt{sql: text, args: q.inLanes(args), read: func(rows pgx.Rows) error {
 			recs, _, err := r.decoder(q).records(rows)
 			a.due = append(a.due, recs...)
 			a.dueFull = a.dueFull || len(recs) >= ask.page
@@ -213,12 +241,13 @@ func (r *reader) askDue(q round, a *answers, now time.Time) []stmt {
 	if !r.layout.own && !r.layout.statusIndex {
 		seldom = &r.seldom
 	}
-	if ask.exact && r.sql.dueExact != "" {
-		add(seldom, r.sql.dueExact, ask.page, q.limit, q.bytes, ask.blocked, ask.heads, ask.busy)
+	sql := r.texts(q)
+	if ask.exact && sql.dueExact != "" {
+		add(seldom, sql.dueExact, ask.page, q.limit, q.bytes, ask.blocked, ask.heads, ask.busy)
 	} else {
-		add(seldom, r.sql.due, ask.page, q.limit, q.bytes)
+		add(seldom, sql.due, ask.page, q.limit, q.bytes)
 	}
-	add(&r.reclaim, r.sql.reclaim, ask.page, q.limit, q.bytes)
+	add(&r.reclaim, sql.reclaim, ask.page, q.limit, q.bytes)
 	return out
 }
 

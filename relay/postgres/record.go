@@ -33,7 +33,9 @@ type record struct {
 // has locksFirst, lookup and locks only.
 type round struct {
 	limit int
+	looks int // rows that a look at ids returns, those of other lanes counted
 	bytes int64
+	lanes []bool // its own, nil for all
 
 	locksFirst bool
 

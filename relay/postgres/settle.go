@@ -82,16 +82,26 @@ func (l *layout) source(sentOnly bool) string {
 	return "unnest(" + arrays + ") o(" + names + ")"
 }
 
-// asRead is the condition that a row still is as it was read.
-func (l *layout) asRead() string {
+// asRead is the condition that a row still is as it was read. With lanes SENT needs less: that Kafka has the
+// record is the newer truth than a verdict of a relay that did not know yet that it had lost the lane.
+func (l *layout) asRead(sentOnly bool) string {
 	failed, sending := l.failed, l.sending
 	if sending == "" {
 		sending = l.new
 	}
-	return fmt.Sprintf("%s = o.id AND (%s = CASE o.f WHEN %d THEN %s WHEN %d THEN %s ELSE %s END) IS TRUE"+
+	id := l.col(l.cols.ID, "int8")
+	same := fmt.Sprintf("(%s = CASE o.f WHEN %d THEN %s WHEN %d THEN %s ELSE %s END) IS TRUE"+
 		" AND (o.claim IS NULL OR %s = o.claim) AND (o.tries < 0 OR %s = o.tries)",
-		l.col(l.cols.ID, "int8"), l.status(), codeNew, l.new, codeFailed, failed, sending,
+		l.status(), codeNew, l.new, codeFailed, failed, sending,
 		l.col(l.claimColumn(), "timestamptz"), l.attempts())
+	if l.claim != relay.ClaimLanes {
+		return id + " = o.id AND " + same
+	}
+	newer := fmt.Sprintf("CASE o.f WHEN %d THEN %s WHEN %d THEN %s = %s ELSE FALSE END", codeNew, l.open(), codeFailed, l.status(), failed)
+	if !sentOnly {
+		newer = fmt.Sprintf("o.k = %d AND %s", codeSent, newer)
+	}
+	return fmt.Sprintf("%s = o.id AND (%s OR %s) IS TRUE", id, same, newer)
 }
 
 // updateQuery marks rows. No indexed column of the product's own table changes when an event that never
@@ -128,14 +138,18 @@ func (l *layout) updateQuery(sentOnly bool) string {
 		add(l.cols.RetryCount, l.counted())
 	}
 	return fmt.Sprintf("UPDATE %s t SET %s FROM %s WHERE %s RETURNING %s::int8",
-		l.table, strings.Join(set, ", "), l.source(sentOnly), l.asRead(), l.col(l.cols.ID, "int8"))
+		l.table, strings.Join(set, ", "), l.source(sentOnly), l.asRead(sentOnly), l.col(l.cols.ID, "int8"))
 }
 
 // freshQuery is updateQuery for events that were NEW and never claimed: their state says all.
 func (l *layout) freshQuery() string {
 	text, from := l.updateQuery(true), l.source(true)
 	text = strings.Replace(text, from, "unnest($1::int8[], $2::text[], $3::int4[], $4::int8[]) o(id, topic, part, off)", 1)
-	return strings.Replace(text, l.asRead(), fmt.Sprintf("%s = o.id AND %s", l.col(l.cols.ID, "int8"), byID(l.isNew())), 1)
+	as := l.isNew()
+	if l.claim == relay.ClaimLanes {
+		as = l.open()
+	}
+	return strings.Replace(text, l.asRead(true), fmt.Sprintf("%s = o.id AND %s", l.col(l.cols.ID, "int8"), byID(as)), 1)
 }
 
 // cleared is NULL where the column takes it.
@@ -179,7 +193,7 @@ func (l *layout) counted() string {
 
 func (l *layout) deleteQuery() string {
 	return fmt.Sprintf("DELETE FROM %s t USING %s WHERE %s RETURNING %s::int8",
-		l.table, l.source(true), l.asRead(), l.col(l.cols.ID, "int8"))
+		l.table, l.source(true), l.asRead(true), l.col(l.cols.ID, "int8"))
 }
 
 // appliedQuery finds the marks that stand in the table already, for a Settle that is repeated after its answer
@@ -351,7 +365,7 @@ func (s *Store) statement(m *marks, deleted bool) (text string, args []any) {
 		return s.marks.delete, m.args(true)
 	case !only(m.to, codeSent):
 		return s.marks.mixed, m.args(false)
-	case only(m.from, codeNew) && s.options.Claim == relay.ClaimSingle && !s.layout.failedIsNew():
+	case only(m.from, codeNew) && (s.options.Claim == relay.ClaimSingle && !s.layout.failedIsNew() || s.options.Claim == relay.ClaimLanes):
 		return s.marks.fresh, []any{m.ids, m.topics, m.partitions, m.offsets}
 	}
 	return s.marks.sent, m.args(true)

@@ -7,7 +7,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// statements are the texts of all reads, made once. Their results have the columns of recordColumns.
+// statements are the texts of all reads, made once. Their results have the columns of recordColumns. Those of
+// some lanes have one parameter more, which names the lanes; lookup has the most rows after it.
 type statements struct {
 	plain          string // after, most, window; "" where rows cannot be weighed exactly
 	forward        string // after, limit, bytes, window
@@ -29,31 +30,49 @@ var recordColumns = []string{
 	"attempts", "created", "headers", "payload", "token", "size",
 }
 
-func newStatements(l *layout) *statements {
+// newStatements makes the texts for the whole table, or for some lanes of it: there rows of other lanes are of
+// no kind that comes. Rows of keys that are named need no look at their lane.
+func newStatements(l *layout, laned bool) *statements {
 	id := "t." + quote(l.cols.ID)
 	s := &statements{}
-	forward := func(blocked string) string {
-		return l.limited(l.scan(blocked, 0)+fmt.Sprintf(" FROM %s t WHERE %s > $1::int8 ORDER BY %s LIMIT $4::int8", l.table, id, id), "id", 2, 3)
+	lane := func(param int) string {
+		if !laned {
+			return ""
+		}
+		return l.inLane(param)
+	}
+	only := func(param int) string {
+		if !laned {
+			return ""
+		}
+		return " AND " + l.inLane(param)
+	}
+	forward := func(blocked string, param int) string {
+		return l.limited(l.scan(blocked, 0, lane(param))+fmt.Sprintf(" FROM %s t WHERE %s > $1::int8 ORDER BY %s LIMIT $4::int8", l.table, id, id), "id", 2, 3)
 	}
 	if c, _ := l.catalog.column(l.cols.Payload); c.kind != "json" && c.kind != "jsonb" && l.claim != relay.ClaimRows {
-		s.plain = l.capped(l.scan("", 0)+fmt.Sprintf(" FROM %s t WHERE %s > $1::int8 ORDER BY %s LIMIT $3::int8", l.table, id, id), 2)
+		s.plain = l.capped(l.scan("", 0, lane(4))+fmt.Sprintf(" FROM %s t WHERE %s > $1::int8 ORDER BY %s LIMIT $3::int8", l.table, id, id), 2)
 	}
-	s.forward = forward("")
-	s.forwardBlocked = forward("$5::text[]")
-	s.lookup = l.limited(l.scan("", 0)+fmt.Sprintf(` FROM unnest($1::int8[], $2::int8[]) g(lo, hi) CROSS JOIN LATERAL
-		(SELECT t.* FROM %s t WHERE %s BETWEEN g.lo AND g.hi AND %s ORDER BY %s LIMIT $3::int8 + 1) t ORDER BY %s LIMIT $3::int8 + 1`,
-		l.table, id, byID(l.open()), id, id), "id", 3, 4)
+	s.forward = forward("", 5)
+	s.forwardBlocked = forward("$5::text[]", 6)
+	open, looks := l.open(), 3
+	if laned { // rows of others have appeared, whatever they are
+		open, looks = fmt.Sprintf("(%s OR NOT %s)", open, lane(5)), 6
+	}
+	s.lookup = l.limited(l.scan("", 0, lane(5))+fmt.Sprintf(` FROM unnest($1::int8[], $2::int8[]) g(lo, hi) CROSS JOIN LATERAL
+		(SELECT t.* FROM %s t WHERE %s BETWEEN g.lo AND g.hi AND %s ORDER BY %s LIMIT $%d::int8 + 1) t ORDER BY %s LIMIT $%d::int8 + 1`,
+		l.table, id, byID(open), id, looks, id, looks), "id", 3, 4)
 	s.replay = l.replay(id)
 	s.below = fmt.Sprintf(`SELECT %s::int8 FROM %s t WHERE %s AND %s <= $1::int8 AND %s AND NOT %s
-		AND NOT %s ORDER BY %s + 0 LIMIT $4::int8`,
-		id, l.table, l.isNew(), id, l.itsTime(), among(id, "$2::int8[]"), among(l.key(), "$3::text[]"), id)
+		AND NOT %s%s ORDER BY %s + 0 LIMIT $4::int8`,
+		id, l.table, l.isNew(), id, l.itsTime(), among(id, "$2::int8[]"), among(l.key(), "$3::text[]"), only(5), id)
 	s.passed = fmt.Sprintf("SELECT %s, min(%s)::int8 FROM %s t WHERE %s AND %s <= $1::int8 AND %s GROUP BY 1",
 		l.key(), id, l.table, l.isNew(), id, among(l.key(), "$2::text[]"))
 	s.locks = l.lockQuery()
 	if l.cols.Status == "" {
 		return s
 	}
-	s.due, s.dueExact, s.reclaim = l.dueQueries(id)
+	s.due, s.dueExact, s.reclaim = l.dueQueries(id, only)
 	if l.claim == relay.ClaimRows {
 		s.claim = l.claimQuery(id)
 	}
@@ -68,8 +87,9 @@ func among(value, array string) string {
 }
 
 // scan is the select list of a read without FROM: one row of the table, what it is and what it weighs.
-// Rows of the closed keys count as rows without content; abandoned claims are of the kind given.
-func (l *layout) scan(blocked string, abandoned int) string {
+// Rows of the closed keys count as rows without content; abandoned claims are of the kind given; rows for
+// which mine does not hold are nobody's. "" leaves a condition out.
+func (l *layout) scan(blocked string, abandoned int, mine string) string {
 	tried := "FALSE"
 	switch {
 	case l.failedIsNew():
@@ -81,7 +101,11 @@ func (l *layout) scan(blocked string, abandoned int) string {
 	if blocked != "" {
 		fresh = fmt.Sprintf("CASE WHEN NOT (%s) AND %s THEN 3 ELSE 1 END", tried, among(l.key(), blocked))
 	}
-	kind := fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s ELSE 2 END", l.isNew(), l.itsTime(), fresh)
+	kind := "CASE "
+	if mine != "" {
+		kind += "WHEN NOT " + mine + " THEN 0 "
+	}
+	kind += fmt.Sprintf("WHEN %s THEN CASE WHEN %s THEN %s ELSE 2 END", l.isNew(), l.itsTime(), fresh)
 	if !l.failedIsNew() && l.cols.Status != "" {
 		kind += fmt.Sprintf(" WHEN %s AND %s THEN 1", tried, l.itsTime())
 	}
@@ -159,7 +183,7 @@ func (l *layout) content(take string) string {
 func (l *layout) replay(id string) string {
 	window := fmt.Sprintf(`(SELECT CASE WHEN count(*) < $5::int8 THEN $2::int8 ELSE max(x.id) END AS hi
 		FROM (SELECT %s AS id FROM %s t WHERE %s BETWEEN $1::int8 AND $2::int8 ORDER BY %s LIMIT $5::int8) x)`, id, l.table, id, id)
-	read := l.limited(l.scan("", 0)+fmt.Sprintf(" FROM %s t WHERE %s BETWEEN $1::int8 AND (SELECT w.hi FROM w) AND %s AND %s ORDER BY %s LIMIT $3::int8 + 1",
+	read := l.limited(l.scan("", 0, "")+fmt.Sprintf(" FROM %s t WHERE %s BETWEEN $1::int8 AND (SELECT w.hi FROM w) AND %s AND %s ORDER BY %s LIMIT $3::int8 + 1",
 		l.table, id, byID(l.isNew()), among(l.key(), "$6::text[]"), id), "id", 3, 4)
 	payload := "NULL::text"
 	if c, _ := l.catalog.column(l.cols.Payload); c.kind == "bytea" {
@@ -175,19 +199,19 @@ func (l *layout) replay(id string) string {
 
 // dueQueries find rows by next_retry_at. On the product's own table one partial index holds them all,
 // abandoned claims included. Tables of others are asked by state.
-func (l *layout) dueQueries(id string) (due, exact, reclaim string) {
+func (l *layout) dueQueries(id string, mine func(param int) string) (due, exact, reclaim string) {
 	at := l.col(l.cols.NextRetryAt, "timestamptz")
 	query := func(where, order string) string {
-		scan := strings.Replace(l.scan("", 1), "SELECT ", "SELECT "+order+" AS at, ", 1)
+		scan := strings.Replace(l.scan("", 1, ""), "SELECT ", "SELECT "+order+" AS at, ", 1)
 		return l.limited(fmt.Sprintf("%s FROM %s t WHERE %s ORDER BY %s, %s LIMIT $1::int8", scan, l.table, where, order, id), "at, id", 2, 3)
 	}
-	only := fmt.Sprintf(" AND (NOT %s OR %s) AND NOT %s", among(l.key(), "$4::text[]"), among(id, "$5::int8[]"), among(id, "$6::int8[]"))
+	exactly := fmt.Sprintf(" AND (NOT %s OR %s) AND NOT %s", among(l.key(), "$4::text[]"), among(id, "$5::int8[]"), among(id, "$6::int8[]"))
 	if l.own {
 		where := fmt.Sprintf("%s <= %s AND (%s OR %s)", at, l.now(l.cols.NextRetryAt), l.open(), l.abandoned())
-		return query(where, at), query(where+only, at), ""
+		return query(where+mine(4), at), query(where+exactly+mine(7), at), ""
 	}
 	if l.sending != "" {
-		reclaim = query(l.abandoned(), l.col(l.claimColumn(), "timestamptz"))
+		reclaim = query(l.abandoned()+mine(4), l.col(l.claimColumn(), "timestamptz"))
 	}
 	if l.failedIsNew() {
 		if c, _ := l.catalog.column(l.cols.NextRetryAt); c.notNull || c.fallback {
@@ -195,7 +219,7 @@ func (l *layout) dueQueries(id string) (due, exact, reclaim string) {
 		}
 	}
 	where := fmt.Sprintf("%s AND %s <= %s", l.isFailed(), at, l.now(l.cols.NextRetryAt))
-	return query(where, at), query(where+only, at), reclaim
+	return query(where+mine(4), at), query(where+exactly+mine(7), at), reclaim
 }
 
 // lockQuery lists the transactions that may have drawn ids: those that hold the table's ROW EXCLUSIVE lock,

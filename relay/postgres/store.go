@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	_ relay.Store = (*Store)(nil)
-	_ relay.Admin = (*Store)(nil)
+	_ relay.LaneStore = (*Store)(nil)
+	_ relay.Admin     = (*Store)(nil)
 )
 
 // Store is an outbox table on PostgreSQL.
@@ -65,6 +65,10 @@ func withDefaults(o relay.StoreOptions) relay.StoreOptions {
 // of kind relay.SetupUnreachable may pass by waiting.
 func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	o = withDefaults(o)
+	if o.Claim == relay.ClaimLanes && o.Lanes < 1 {
+		return nil, &relay.SetupError{Kind: relay.SetupUsage, Thing: "relay.lanes", Reason: fmt.Sprintf("%d is below 1", o.Lanes),
+			Fix: "set it to the number of partitions of the control topic"}
+	}
 	config, err := connConfig(o)
 	if err != nil {
 		return nil, err
@@ -97,6 +101,9 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		rows: s.reader, claims: o.Claim == relay.ClaimRows, gapless: l.gapless,
 		delays: !l.own, bounds: usualBounds, tracker: newTracker(0),
 	}
+	if o.Claim == relay.ClaimLanes {
+		s.engine.lanes, _ = newLaneSet(o.Lanes, nil)
+	}
 	s.keeper = newKeeper(s)
 	return s, nil
 }
@@ -120,6 +127,9 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 	if f.Limit < 1 {
 		return relay.Fetched{}, fmt.Errorf("fetch: limit %d is below 1", f.Limit)
 	}
+	if s.engine.owned().none() {
+		return relay.Fetched{}, nil
+	}
 	if err := s.begin(ctx); err != nil {
 		return relay.Fetched{}, err
 	}
@@ -130,7 +140,7 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 func (s *Store) begin(ctx context.Context) error {
 	s.started.Lock()
 	defer s.started.Unlock()
-	if s.beginning {
+	if s.beginning || s.options.Claim == relay.ClaimLanes { // there Own places it
 		return nil
 	}
 	cursor, early, err := s.keeper.start(ctx)

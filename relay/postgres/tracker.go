@@ -64,7 +64,7 @@ func (t *tracker) handedBack(busy []int64) {
 			delete(t.out, id)
 		}
 	}
-	t.ready = t.ready.union(ofIDs(back))
+	t.ready = t.ready.union(ofIDs(back).upTo(t.cursor)) // those beyond come in their turn
 }
 
 // adopt notes busy rows that another store of the same relay returned.
@@ -107,6 +107,13 @@ func (t *tracker) pass(key string, id int64) {
 	if first, there := t.passed[key]; !there || id < first {
 		t.passed[key] = id
 	}
+}
+
+// forget drops keys of other lanes: nothing of them is to be read any more.
+func (t *tracker) forget(set *laneSet) {
+	other := func(key string, _ int64) bool { return !set.has(key) }
+	maps.DeleteFunc(t.passed, other)
+	maps.DeleteFunc(t.replay, other)
 }
 
 // replayFrom is the first id that a reopened key still has to be read from.

@@ -1,0 +1,190 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// laneSet is the lanes that a store reads. It does not change once it is made.
+type laneSet struct {
+	mine []bool           // by lane
+	lows map[int32]string // by lane of its own, where its reading began
+}
+
+func newLaneSet(n int32, lanes []relay.OwnLane) (*laneSet, error) {
+	s := &laneSet{mine: make([]bool, n), lows: make(map[int32]string, len(lanes))}
+	for _, l := range lanes {
+		if l.Lane < 0 || l.Lane >= n {
+			return nil, fmt.Errorf("lane %d is not one of %d", l.Lane, n)
+		}
+		if s.mine[l.Lane] {
+			return nil, fmt.Errorf("lane %d is named twice", l.Lane)
+		}
+		s.mine[l.Lane], s.lows[l.Lane] = true, l.Low
+	}
+	return s, nil
+}
+
+// none says that nothing is to be read. A nil set is that of the other claim modes, which read everything.
+func (s *laneSet) none() bool { return s != nil && len(s.lows) == 0 }
+
+// filter is the parameter that tells rows of other lanes, nil when there are none: the usual statements do.
+func (s *laneSet) filter() []bool {
+	if s == nil || len(s.lows) == len(s.mine) {
+		return nil
+	}
+	return s.mine
+}
+
+func (s *laneSet) has(key string) bool {
+	return s == nil || s.mine[relay.LaneOf(key, int32(len(s.mine)))]
+}
+
+// added gives the positions of lanes that are not in before, or began elsewhere there.
+func (s *laneSet) added(before *laneSet) (lows []string) {
+	for lane, low := range s.lows {
+		if was, had := before.lows[lane]; !had || was != low {
+			lows = append(lows, low)
+		}
+	}
+	return lows
+}
+
+// inLane is the condition for rows of the lanes that a bool[] parameter names; see relay.LaneOf.
+func (l *layout) inLane(param int) string {
+	text := "coalesce(" + l.key() + ", " + l.text(l.cols.ID) + ")"
+	encoding := "UTF8"
+	if l.catalog.encoding == "SQL_ASCII" { // there is no conversion: the relay sees the bytes as they are stored
+		encoding = l.catalog.encoding
+	}
+	sum := "md5(convert_to(" + text + ", '" + encoding + "'))"
+	return fmt.Sprintf("($%d::bool[])[1 + ('x' || substr(%s, 1, 8))::bit(32)::int8 %% %d]", param, sum, l.lanes)
+}
+
+// Own implements relay.LaneStore. Taking lanes away needs no database.
+func (s *Store) Own(ctx context.Context, lanes []relay.OwnLane) error {
+	if s.options.Claim != relay.ClaimLanes {
+		return fmt.Errorf("own lanes: the store was opened with claim: %s", s.options.Claim)
+	}
+	set, err := newLaneSet(s.options.Lanes, lanes)
+	if err != nil {
+		return fmt.Errorf("own lanes: %w", err)
+	}
+	s.started.Lock()
+	defer s.started.Unlock()
+	before := s.engine.owned()
+	added := set.added(before)
+	if len(added) == 0 {
+		s.engine.ownLess(set)
+		return nil
+	}
+	cursor, early, err := s.keeper.startLanes(ctx, set, added)
+	if err != nil {
+		return fmt.Errorf("own lanes: %w", err)
+	}
+	s.engine.ownMore(set, cursor, early, s.layout.own && !before.none())
+	if !s.beginning {
+		s.keeper.run()
+		s.beginning = true
+	}
+	return nil
+}
+
+// Low implements relay.LaneStore. Only the product's own table is read in a way that knows one: the scans of
+// other tables begin at what their index of states finds.
+func (s *Store) Low() string {
+	if s.options.Claim != relay.ClaimLanes || !s.layout.own || s.layout.gapless || s.engine.owned().none() {
+		return ""
+	}
+	return strconv.FormatInt(s.engine.low(), 10)
+}
+
+// startLanes places the cursor for lanes that are new, as start does for a whole table.
+func (k *keeper) startLanes(ctx context.Context, set *laneSet, lows []string) (cursor int64, early []string, err error) {
+	l := k.store.layout
+	switch {
+	case !l.own && l.statusIndex:
+		return k.lowestNew(ctx, set.filter())
+	case !l.own:
+		return 0, nil, nil
+	}
+	low := int64(math.MaxInt64)
+	if slices.Contains(lows, "") {
+		// Nobody had the lane. What a relay of the table as a whole had settled is settled for good: its low
+		// end is a good beginning, however long ago that was.
+		saved, err := k.savedCursor(ctx)
+		if err != nil {
+			return 0, nil, err
+		}
+		low = saved + 1
+	}
+	for _, text := range lows {
+		if text != "" {
+			low = min(low, parseRow(relay.RowID(text)))
+		}
+	}
+	last, err := k.lastValue(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	if last != nil && low > *last+1 { // the table was emptied and counts from the beginning again
+		low = 0
+	}
+	return max(low-1, 0), nil, nil
+}
+
+// maxLooked bounds the rows that one statement of Unsettled names.
+const maxLooked = 5_000
+
+// Unsettled implements relay.LaneStore. Of a table without states it names the rows that are there and not
+// known to be dead.
+func (s *Store) Unsettled(ctx context.Context, rows []relay.RowID) ([]relay.UnsettledRow, error) {
+	l := s.layout
+	failed := "FALSE"
+	if l.cols.Status != "" {
+		failed = l.isFailed()
+	}
+	id := l.col(l.cols.ID, "int8")
+	query := fmt.Sprintf("SELECT %s::int8, %s, %s FROM %s t WHERE %s = ANY ($1::int8[]) AND %s",
+		id, l.eventID(), failed, l.table, id, byID(l.open()))
+	var out []relay.UnsettledRow
+	for part := range slices.Chunk(parseRows(rows), maxLooked) {
+		err := s.db.tx(ctx, stmt{sql: query, args: []any{part}, read: func(rs pgx.Rows) error {
+			found, err := pgx.CollectRows(rs, func(row pgx.CollectableRow) (u relay.UnsettledRow, err error) {
+				var id int64
+				var failed bool
+				err = row.Scan(&id, &u.EventID, &failed)
+				u.Row, u.State = rowID(id), relay.StateNew
+				if failed {
+					u.State = relay.StateFailed
+				}
+				return u, err
+			})
+			out = append(out, found...)
+			return err
+		}})
+		if err != nil {
+			return nil, fmt.Errorf("look at rows that may be unsettled: %w", err)
+		}
+	}
+	if m := s.reader.memory; m != nil {
+		out = m.unsettled(out)
+	}
+	return out, nil
+}
+
+// unsettled leaves out dead rows and tells the failed ones.
+func (m *memory) unsettled(rows []relay.UnsettledRow) []relay.UnsettledRow {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(rows, func(u relay.UnsettledRow) bool {
+		return m.rows[parseRow(u.Row)].state == relay.StateDead
+	})
+}
