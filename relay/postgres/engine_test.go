@@ -20,6 +20,7 @@ type follower struct {
 	first   map[string]int64 // last id of a key that came for the first time
 	seen    map[int64]bool
 	ordered bool
+	lanes   *modelLanes // nil with other claim modes
 }
 
 func (f *follower) closed(key string) (relay.RowID, bool) {
@@ -35,6 +36,9 @@ func (f *follower) fetch(limit int) relay.Fetched {
 	req := relay.Fetch{Limit: limit, MaxBytes: 1 << 20, Blocked: f.blocked, Reopened: f.reopen}
 	for _, e := range f.busy {
 		req.Busy = append(req.Busy, e.Row)
+	}
+	if f.lanes != nil && f.e.owned().none() {
+		return relay.Fetched{}
 	}
 	got, err := f.e.fetch(f.w.t.Context(), req, time.Unix(1, 0))
 	if err != nil {
@@ -54,6 +58,9 @@ func (f *follower) fetch(limit int) relay.Fetched {
 		}
 		if slices.ContainsFunc(f.busy, func(b relay.Event) bool { return b.Row == e.Row }) {
 			f.w.t.Fatalf("row %d came while busy", id)
+		}
+		if !f.e.owned().has(r.key) {
+			f.w.t.Fatalf("row %d of another relay's lane came", id)
 		}
 		if head, closed := f.closed(r.key); closed && head != e.Row {
 			f.w.t.Fatalf("row %d of the closed key %s came", id, r.key)
@@ -164,17 +171,10 @@ func lateStart(e *engine, w *world) {
 			r.state = relay.StateSent
 		}
 	}
-	var cursor int64
-	for _, r := range w.scan(1, int64(len(w.rows)), len(w.rows), nil) {
-		cursor = r.id
-	}
-	view := w.locks()
-	for _, r := range w.scan(1, cursor, 1, isNew) {
-		cursor = r.id - 1
-	}
-	e.reset(cursor, view.names())
+	cursor, early := w.lowestNew(nil)
+	e.reset(cursor, early)
 	e.tracker.maxGaps = 3
-	w.trace("begins after %d, open %v", cursor, view.names())
+	w.trace("begins after %d, open %v", cursor, early)
 }
 
 func testEngine(t *rapid.T, change func(*engine, *world)) {
@@ -187,12 +187,18 @@ func testEngine(t *rapid.T, change func(*engine, *world)) {
 	change(e, w)
 	w.claims = e.claims
 	f.ordered = !e.claims
+	if e.lanes != nil {
+		f.lanes = newModelLanes(f)
+	}
 	for range rapid.IntRange(1, 120).Draw(t, "steps") {
 		switch rapid.IntRange(0, 9).Draw(t, "do") {
 		case 0, 1, 2, 3:
 			w.step()
 		case 4, 5, 6:
 			f.fetch(rapid.IntRange(1, 4).Draw(t, "limit"))
+			f.lanes.check()
+		case 7:
+			f.lanes.change()
 		default:
 			f.act()
 		}
@@ -202,6 +208,7 @@ func testEngine(t *rapid.T, change func(*engine, *world)) {
 		w.release(w.open[0])
 	}
 	w.quiet = true
+	f.lanes.ownAll()
 	idle := 0
 	for n := 0; idle < 3; n++ {
 		if n > 2000 {
@@ -230,6 +237,15 @@ func TestPromise_P1_P3_Engine(t *testing.T) {
 		"rows":   func(e *engine, _ *world) { e.claims = true },
 		"index":  func(e *engine, _ *world) { e.gapless = true },
 		"start":  lateStart,
+		"lanes":  func(e *engine, _ *world) { e.lanes, _ = newLaneSet(modelLaneCount, nil) },
+		"lanes, index of states": func(e *engine, w *world) {
+			w.statusIndex = true
+			e.lanes, _ = newLaneSet(modelLaneCount, nil)
+		},
+		"lanes, index": func(e *engine, w *world) {
+			w.statusIndex, e.gapless = true, true
+			e.lanes, _ = newLaneSet(modelLaneCount, nil)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -24,7 +24,9 @@ type world struct {
 	moment int64               // grows with every commit
 	xid    uint32
 	txs    int
-	quiet  bool // nothing happens any more, and nothing fails
+	// statusIndex: a start finds the first new row by index, as on tables that are not ours.
+	statusIndex bool
+	quiet       bool // nothing happens any more, and nothing fails
 }
 
 type modelRow struct {
@@ -186,6 +188,21 @@ func (w *world) limited(recs []record, limit int) []record {
 
 func isNew(r *modelRow) bool { return r.state == relay.StateNew }
 
+// inLanes says whether the row is of the lanes that a round names.
+func inLanes(lanes []bool, r *modelRow) bool {
+	return lanes == nil || lanes[relay.LaneOf(r.key, int32(len(lanes)))]
+}
+
+// others makes rows of other lanes nobody's.
+func others(lanes []bool, recs []record) []record {
+	for i := range recs {
+		if !inLanes(lanes, &modelRow{key: *recs[i].key}) {
+			recs[i].kind, recs[i].key = kindOther, nil
+		}
+	}
+	return recs
+}
+
 // read implements rows.
 func (w *world) read(_ context.Context, q round) (a answers, err error) {
 	if !w.quiet && rapid.IntRange(0, 15).Draw(w.t, "fault") == 0 {
@@ -196,7 +213,7 @@ func (w *world) read(_ context.Context, q round) (a answers, err error) {
 		a.locks = w.locks()
 	}
 	if q.due != nil {
-		failed := func(r *modelRow) bool { return r.state == relay.StateFailed }
+		failed := func(r *modelRow) bool { return r.state == relay.StateFailed && inLanes(q.lanes, r) }
 		a.due = w.limited(w.scan(1, int64(len(w.rows)), q.due.page, failed), q.limit)
 		a.dueFull = len(a.due) == q.due.page
 	}
@@ -213,27 +230,27 @@ func (w *world) read(_ context.Context, q round) (a answers, err error) {
 		w.trace("replay %+v: %v to %d", *p, idsOf(a.replay), a.replayed)
 	}
 	if f := q.forward; f != nil {
-		a.forward = w.limited(w.scan(f.after+1, int64(len(w.rows))+10, f.window, nil), q.limit)
+		a.forward = w.limited(others(q.lanes, w.scan(f.after+1, int64(len(w.rows))+10, f.window, nil)), q.limit)
 		a.forwardEnd = len(a.forward) < f.window
 		w.trace("forward after %d: %v", f.after, idsOf(a.forward))
 	}
 	if len(q.lookup) > 0 {
 		w.churn()
 		for _, s := range q.lookup {
-			for id := max(s.lo, 1); id <= min(s.hi, int64(len(w.rows))) && len(a.lookup) <= q.limit; id++ {
-				if r := w.visible(id); r != nil && isNew(r) {
+			for id := max(s.lo, 1); id <= min(s.hi, int64(len(w.rows))) && len(a.lookup) <= q.looks; id++ {
+				if r := w.visible(id); r != nil && (isNew(r) || !inLanes(q.lanes, r)) {
 					a.lookup = append(a.lookup, w.record(r))
 				}
 			}
 		}
-		a.lookCut = len(a.lookup) > q.limit
-		a.lookup = w.limited(a.lookup, q.limit)
+		a.lookCut = len(a.lookup) > q.looks
+		a.lookup = w.limited(others(q.lanes, a.lookup), q.limit)
 		w.trace("lookup %v: %v cut %v", q.lookup, idsOf(a.lookup), a.lookCut)
 	}
 	if b := q.below; b != nil {
 		for _, r := range w.scan(1, b.upTo, b.limit, func(r *modelRow) bool {
 			_, busy := slices.BinarySearch(b.busy, r.id)
-			return isNew(r) && !busy && !slices.Contains(b.blocked, r.key)
+			return isNew(r) && !busy && !slices.Contains(b.blocked, r.key) && inLanes(q.lanes, r)
 		}) {
 			a.below = append(a.below, r.id)
 		}
@@ -270,6 +287,20 @@ func (w *world) locks() *lockView {
 	w.trace("locks %v running %v", v.holders, v.snapshot.running)
 	return v
 }
+
+// lowestNew is keeper.lowestNew.
+func (w *world) lowestNew(lanes []bool) (cursor int64, early []string) {
+	for _, r := range w.scan(1, int64(len(w.rows)), len(w.rows), nil) {
+		cursor = r.id
+	}
+	view := w.locks()
+	for _, r := range w.scan(1, cursor, 1, func(r *modelRow) bool { return isNew(r) && inLanes(lanes, r) }) {
+		cursor = r.id - 1
+	}
+	return cursor, view.names()
+}
+
+func (w *world) time() time.Time { return time.Unix(1, 0) }
 
 // claim implements rows.
 func (w *world) claim(_ context.Context, picks []record, limit int, _ int64) (got []record, err error) {
