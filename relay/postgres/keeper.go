@@ -210,6 +210,12 @@ func (k *keeper) save(ctx context.Context) {
 	}
 }
 
+// forget takes back the low end of a relay of the whole table, which nobody else keeps up to date. It fails
+// where there is none, or no right to it: then nobody begins there either.
+func (k *keeper) forget(ctx context.Context) {
+	_ = k.store.db.tx(ctx, stmt{sql: fmt.Sprintf("UPDATE %s SET low_id = 0 WHERE name = $1::text", k.cursorTableName()), args: []any{k.name()}})
+}
+
 // sweepStep looks at some rows below the cursor. What it finds twice, with the tracker's knowledge read in
 // between, was missed.
 func (k *keeper) sweepStep(ctx context.Context) {
@@ -306,6 +312,9 @@ func (k *keeper) restarted(ctx context.Context) bool {
 	}
 	if before := k.seen.Swap(*last); *last >= before {
 		return false
+	}
+	if k.store.options.Claim == relay.ClaimLanes {
+		k.forget(ctx)
 	}
 	k.store.engine.reset(0, nil)
 	k.at = 0

@@ -244,12 +244,15 @@ func TestCase_C16_Memory(t *testing.T) {
 // TestSettle_LostReply: a mark whose reply was lost is in the table once, and no claim was lost by it.
 func TestSettle_LostReply(t *testing.T) {
 	t.Parallel()
-	for _, claim := range []relay.ClaimMode{relay.ClaimSingle, relay.ClaimRows} {
+	for _, claim := range []relay.ClaimMode{relay.ClaimSingle, relay.ClaimRows, relay.ClaimLanes} {
 		t.Run(string(claim), func(t *testing.T) {
 			t.Parallel()
 			s := newSpace(t, server(t, "POSTRIDER_TEST_POSTGRES"), ownDDL())
 			gate := newProxy(t, s.url)
-			st := s.open(func(o *relay.StoreOptions) { o.URL, o.Claim = gate.url, claim })
+			st := s.open(func(o *relay.StoreOptions) { o.URL, o.Claim, o.Lanes = gate.url, claim, testLanes })
+			if claim == relay.ClaimLanes {
+				require.NoError(t, st.Own(t.Context(), ownedLanes(0, testLanes)))
+			}
 			s.write("a:1", "b:2", "c:3", "d:4")
 			evs := s.fetch(st)
 			require.Len(t, evs, 4)
