@@ -23,10 +23,10 @@ const standbyEvery = 250 * time.Millisecond
 // the process lives: lost is never closed.
 func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-chan struct{}, error) {
 	lost := make(chan struct{})
-	if s.layout().claim == relay.ClaimRows {
+	if s.layout().claim != relay.ClaimSingle {
 		return lost, nil
 	}
-	db, err := sql.Open("sqlite", s.loc.dsn(s.lockPath(), "rwc", 0))
+	db, err := sql.Open(laneDriver(), s.loc.dsn(s.lockPath(), "rwc", 0))
 	if err != nil {
 		return nil, fmt.Errorf("lock the table: %w", err)
 	}

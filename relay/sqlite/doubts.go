@@ -56,7 +56,7 @@ func (s *Store) Doubts(ctx context.Context, limit int) ([]relay.Doubt, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	l := s.layout()
-	if l.cols.Status == "" {
+	if l.cols.Status == "" || s.laneless() {
 		return nil, nil
 	}
 	var out []relay.Doubt
@@ -83,8 +83,8 @@ func (s *Store) Doubts(ctx context.Context, limit int) ([]relay.Doubt, error) {
 
 func (s *Store) doubts(ctx context.Context, state relay.State, where string, limit int, out *[]relay.Doubt) error {
 	l := s.layout()
-	rows, err := s.read.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, coalesce(%s, 0) - %s FROM %s WHERE (%s) AND %s IS NOT NULL ORDER BY rowid LIMIT %d",
-		l.key, columnMillis(col(l.cols.NextRetryAt)), now, l.rest, where, l.key, limit))
+	rows, err := s.read.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, coalesce(%s, 0) - %s FROM %s WHERE (%s) AND %s IS NOT NULL%s ORDER BY rowid LIMIT %d",
+		l.key, columnMillis(col(l.cols.NextRetryAt)), now, l.rest, where, l.key, s.inLanes(), limit))
 	if err != nil {
 		return err
 	}

@@ -72,9 +72,26 @@ func (l *layout) delay(d time.Duration) string {
 
 func given(field int) string { return fmt.Sprintf("(postrider_v ->> %d)", field) }
 
-// markWhere is the condition: the row is in the state and under the claim in which it was read.
+// markWhere is the condition: the row is in the state and under the claim in which it was read. With lanes
+// SENT needs less: that Kafka has the record is the newer truth than a verdict of a relay that did not know yet
+// that it had lost the lane.
 func (l *layout) markWhere() string {
-	where := []string{"t.rowid = " + given(markRow)}
+	where := append([]string{"t.rowid = " + given(markRow)}, l.guard()...)
+	same := l.asRead()
+	if l.claim != relay.ClaimLanes || len(same) == 0 {
+		return strings.Join(append(where, same...), " AND ")
+	}
+	newer := given(markKind) + " = 'S'"
+	if l.cols.Status != "" {
+		status := "t." + col(l.cols.Status)
+		newer += fmt.Sprintf(" AND (%s = %s OR %s = %s AND %s = %s)", status, given(markFrom),
+			given(markFrom), lit(l.states.New), status, lit(l.states.Failed))
+	}
+	return fmt.Sprintf("%s AND (%s OR %s)", strings.Join(where, " AND "), strings.Join(same, " AND "), newer)
+}
+
+// asRead is the condition of a row's state and claim, in parts.
+func (l *layout) asRead() (where []string) {
 	if l.cols.Status != "" {
 		where = append(where, "t."+col(l.cols.Status)+" = "+given(markFrom))
 	}
@@ -86,14 +103,19 @@ func (l *layout) markWhere() string {
 		// its new time.
 		where = append(where, fmt.Sprintf("(%s IS NULL OR %s)", col(l.cols.NextRetryAt), l.due()))
 	}
-	if l.guarded {
-		event := l.cols.EventID
-		if event == "" {
-			event = l.cols.ID
-		}
-		where = append(where, fmt.Sprintf("CAST(t.%s AS TEXT) = %s", col(event), given(markEvent)))
+	return where
+}
+
+// guard is the condition that the row still is the event's, where ids may name another row later.
+func (l *layout) guard() []string {
+	if !l.guarded {
+		return nil
 	}
-	return strings.Join(where, " AND ")
+	event := l.cols.EventID
+	if event == "" {
+		event = l.cols.ID
+	}
+	return []string{fmt.Sprintf("CAST(t.%s AS TEXT) = %s", col(event), given(markEvent))}
 }
 
 // sets are the assignments of an outcome, for the columns that the table has.

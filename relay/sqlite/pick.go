@@ -137,8 +137,8 @@ func (s *Store) scan(ctx context.Context, tx *sql.Tx, from, where string, p *pic
 			where += fmt.Sprintf(" AND rowid > %d", start)
 		}
 	}
-	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, %s FROM %s WHERE %s ORDER BY rowid",
-		s.layout().key, s.layout().tried(), from, where))
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, %s FROM %s WHERE %s%s ORDER BY rowid",
+		s.layout().key, s.layout().tried(), from, where, s.inLanes()))
 	if err != nil {
 		return err
 	}

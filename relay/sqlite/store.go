@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	_ relay.Store = (*Store)(nil)
-	_ relay.Admin = (*Store)(nil)
+	_ relay.LaneStore = (*Store)(nil)
+	_ relay.Admin     = (*Store)(nil)
 )
 
 // Store is the outbox of one SQLite file. Its methods may be called from several goroutines.
@@ -31,8 +31,9 @@ type Store struct {
 	claimTimeout time.Duration
 	options      relay.StoreOptions
 	table        atomic.Pointer[layout]
-	read         *sql.DB // snapshots; blocks nobody
-	write        *sql.DB // one connection, IMMEDIATE transactions
+	lanes        atomic.Pointer[laneSet] // that are its own
+	read         *sql.DB                 // snapshots; blocks nobody
+	write        *sql.DB                 // one connection, IMMEDIATE transactions
 
 	// Only Fetch uses these, and there is one Fetch at a time.
 	floor floor
@@ -64,6 +65,10 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	if o.Claim == "" {
 		s.options.Claim = relay.ClaimSingle
 	}
+	if o.Claim == relay.ClaimLanes && o.Lanes < 1 {
+		return nil, usage("relay.lanes", fmt.Sprintf("%d is below 1", o.Lanes), "set it to the number of partitions of the control topic")
+	}
+	s.lanes.Store(&laneSet{})
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
@@ -78,11 +83,11 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if s.write, err = sql.Open("sqlite", s.loc.dsn(s.loc.path, "rw", s.loc.busyTimeout)); err != nil {
+	if s.write, err = sql.Open(laneDriver(), s.loc.dsn(s.loc.path, "rw", s.loc.busyTimeout)); err != nil {
 		return err
 	}
 	s.write.SetMaxOpenConns(1)
-	if s.read, err = sql.Open("sqlite", s.loc.dsn(s.loc.path, "rw", s.loc.busyTimeout)+"&_query_only=true"); err != nil {
+	if s.read, err = sql.Open(laneDriver(), s.loc.dsn(s.loc.path, "rw", s.loc.busyTimeout)+"&_query_only=true"); err != nil {
 		return err
 	}
 	s.read.SetMaxOpenConns(4)

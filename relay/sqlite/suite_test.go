@@ -71,13 +71,14 @@ func kinds() []kind {
 			EventType: "type",
 			Payload:   "payload", CreatedAt: "at"},
 	}
+	all := []relay.ClaimMode{relay.ClaimSingle, relay.ClaimRows, relay.ClaimLanes}
 	return []kind{
 		{"own", schema.Print(outbox.SQLite), ownTable(), relaytest.Traits{OneWriter: true, NullPayload: true,
-			HeadersJSON: true}, nil},
+			HeadersJSON: true, NulKeys: true}, all},
 		{"article-postgres", articlePostgresDDL, article, relaytest.Traits{
 			OneWriter: true, NoMessageKey: true, NoTopic: true, NoLastError: true, NoReceipt: true}, nil},
 		{"article-mysql", articleMySQLDDL, mysql, relaytest.Traits{
-			OneWriter: true, NoHeaders: true, NoLastError: true, NoReceipt: true, FailedIsNew: true}, nil},
+			OneWriter: true, NoHeaders: true, NoLastError: true, NoReceipt: true, FailedIsNew: true}, all},
 		{"deleted", deletedDDL, deleted, relaytest.Traits{
 			OneWriter: true, NoMessageKey: true, NoTopic: true, NoHeaders: true, NoLastError: true, NoReceipt: true, NoStatus: true, NullPayload: true},
 			[]relay.ClaimMode{relay.ClaimSingle}},
