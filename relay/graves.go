@@ -108,6 +108,9 @@ func (s *sender) buried(g grave, f *Failure) {
 	dead := g.settling
 	switch {
 	case f == nil:
+	case f.Class == ClassFenced:
+		s.handBack(dead.event)
+		return
 	case f.Class == ClassUnavailable || f.Class == ClassRelay:
 		s.report(dead.event, f, StateFailed)
 		s.gate.fail(dead.event, false)

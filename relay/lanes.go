@@ -27,6 +27,9 @@ type LaneKeeper interface {
 	// Give tells of lanes that another relay is to have. It returns when nothing of them is in flight or
 	// about to be marked, or when ctx ends: the broker, not this relay, is what keeps the order then.
 	Give(ctx context.Context, lanes []int32)
+	// Low is a position below which every event of a lane is settled, to be noted for later owners; ok is
+	// false when none is known, or when the lane is not read any more: what was noted before holds then.
+	Low(lane int32) (low string, ok bool)
 	// Lose tells of lanes that another relay may have already. Nothing is waited for: no verdict about
 	// their events is written any more. That an event was sent stays true and is still marked.
 	Lose(lanes []int32)

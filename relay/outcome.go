@@ -53,7 +53,7 @@ func (f *Failure) Error() string {
 type Result struct {
 	Receipt Receipt
 	Failure *Failure // nil: acknowledged by all in-sync replicas
-	// Marked, when set, is called once when the table shows the outcome, or when it never will because the
+	// Marked, when set (only for records with a Row), is called once when the table shows the outcome, or when it never will because the
 	// row had changed. Until then the sink keeps its own note that the event was sent.
 	Marked func()
 }

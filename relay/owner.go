@@ -20,17 +20,19 @@ type owner struct {
 	log   *slog.Logger
 	most  int // doubts that may be loaded
 
-	// reading is held while a Fetch is under way and until its rows are known to be busy, and while the
-	// lanes change: no Fetch sees half of a change, and no change overlooks rows that were just read.
-	reading sync.Mutex
+	// reading holds a token while a Fetch is under way and until its rows are known to be busy, and while
+	// the lanes change: no Fetch sees half of a change, and no change overlooks rows that were just read.
+	reading chan struct{}
+	stale   bool // the Store may read other lanes than mine; guarded by reading
 
 	mu    sync.Mutex
-	mine  map[int32]string // by lane, where its reading began
-	taken bool             // some lane was taken
+	mine  map[int32]string // by lane, where its reading began; what is here, the Store reads
+	turns int              // changes of mine
+	since time.Time        // of the last
 }
 
 func newOwner(o Options, g *gate, wake func(), most int) *owner {
-	w := &owner{gate: g, wake: wake, hooks: o.Hooks, log: o.Logger, most: most, mine: map[int32]string{}}
+	w := &owner{gate: g, wake: wake, hooks: o.Hooks, log: o.Logger, most: most, reading: make(chan struct{}, 1), mine: map[int32]string{}, since: time.Now()}
 	if o.Claim == ClaimLanes {
 		w.n = o.LaneCount
 		w.store, _ = o.Store.(LaneStore)
@@ -79,11 +81,15 @@ func (w *owner) idle() bool {
 	return w.n > 0 && len(w.mine) == 0
 }
 
-// waiting says that no lane has come yet, so that having nothing to do means nothing.
+// standing is how long lanes must have had no change before those that are not this relay's count as
+// another's: a relay that died keeps its lanes for the session timeout.
+const standing = 15 * time.Second
+
+// waiting says that lanes may still come, so that having nothing to do means nothing.
 func (w *owner) waiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.n > 0 && !w.taken
+	return int32(len(w.mine)) < w.n && time.Since(w.since) < standing
 }
 
 // Take implements LaneKeeper.
@@ -118,14 +124,23 @@ func (w *owner) Take(ctx context.Context, lanes []TakenLane) error {
 
 // read adds lanes to those that are read, with the gates that their rows in doubt keep shut.
 func (w *owner) read(ctx context.Context, lanes []TakenLane) error {
-	w.reading.Lock()
-	defer w.reading.Unlock()
+	select {
+	case w.reading <- struct{}{}:
+		defer func() { <-w.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// A lane that comes back after it was lost must be read anew: first the Store learns of the loss.
+	if err := w.sync(ctx); err != nil {
+		return err
+	}
 	own := w.own()
 	added := map[int32]bool{}
 	for _, l := range lanes {
 		own = append(own, OwnLane{Lane: l.Lane, Low: l.Low})
 		added[l.Lane] = true
 	}
+	w.stale = true // until all of this has come about
 	if err := w.store.Own(ctx, own); err != nil {
 		return fmt.Errorf("read the lanes: %w", err)
 	}
@@ -137,12 +152,13 @@ func (w *owner) read(ctx context.Context, lanes []TakenLane) error {
 		return tooManyDoubts(w.most)
 	}
 	w.gate.load(slices.DeleteFunc(ds, func(d Doubt) bool { return !added[LaneOf(d.Key, w.n)] }))
+	w.stale = false
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.taken = true
 	for _, l := range lanes {
 		w.mine[l.Lane] = l.Low
 	}
+	w.turns, w.since = w.turns+1, time.Now()
 	return nil
 }
 
@@ -188,10 +204,29 @@ func (w *owner) markSent(ctx context.Context, sent []SentRow) (marked int, err e
 	return marked, nil
 }
 
+// Low implements LaneKeeper. The Store's position is that of the lanes it reads, so it holds for a lane only
+// if that was among them all the while.
+func (w *owner) Low(lane int32) (low string, ok bool) {
+	before, mine := w.turn(lane)
+	if !mine {
+		return "", false
+	}
+	low = w.store.Low()
+	after, _ := w.turn(lane)
+	return low, low != "" && before == after
+}
+
+func (w *owner) turn(lane int32) (turn int, mine bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, mine = w.mine[lane]
+	return w.turns, mine
+}
+
 // Give implements LaneKeeper.
 func (w *owner) Give(ctx context.Context, lanes []int32) {
 	began := time.Now()
-	w.drop(ctx, lanes)
+	w.drop(lanes)
 	if err := w.gate.lanesIdle(ctx, lanes); err != nil {
 		w.log.Warn("lanes are given up with events in flight", "lanes", lanes, "took", time.Since(began).String())
 		return
@@ -206,22 +241,33 @@ func (w *owner) Lose(lanes []int32) {
 	}
 	w.log.Warn("lanes lost: another relay may have them", "lanes", lanes)
 	w.hooks.Fenced(len(lanes))
-	w.drop(context.Background(), lanes)
+	w.drop(lanes)
 }
 
-// drop stops reading lanes. Rows of theirs that a failed Own still brings are left out by the poller.
-func (w *owner) drop(ctx context.Context, lanes []int32) {
-	// First nothing of them is sent any more; then a Fetch that is under way is waited for.
+// drop ends the work on lanes: first nothing of them is sent any more, then a Fetch that is under way is waited
+// for. The Store learns of it before the next.
+func (w *owner) drop(lanes []int32) {
 	w.mu.Lock()
 	for _, lane := range lanes {
 		delete(w.mine, lane)
 	}
+	w.turns, w.since = w.turns+1, time.Now()
 	w.mu.Unlock()
-	w.reading.Lock()
-	defer w.reading.Unlock()
-	if err := w.store.Own(ctx, w.own()); err != nil {
-		w.log.Warn("the table is still read for lanes that are not this relay's", "lanes", lanes, "error", err.Error())
-	}
+	w.reading <- struct{}{} // a Fetch ends in the time that the Store gives it
+	defer func() { <-w.reading }()
+	w.stale = true
 	w.gate.leave(lanes)
 	w.hooks.LanesOwned(len(w.lanes()))
+}
+
+// sync lets the Store read what is this relay's. It is called with the token of reading.
+func (w *owner) sync(ctx context.Context) error {
+	if !w.stale {
+		return nil
+	}
+	if err := w.store.Own(ctx, w.own()); err != nil {
+		return fmt.Errorf("read the lanes: %w", err)
+	}
+	w.stale = false
+	return nil
 }

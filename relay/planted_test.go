@@ -40,7 +40,7 @@ var plantedBugs = []planted{
 	{"gate not loaded at restart", []change{{"relay.go", "	r.gate.load(ds)\n", ""}}},
 	{"handBack forgets to reopen", []change{{"gate.go", "	g.close(k, e.Row)\n	g.open(*e.Key, k)\n", "	if g.close(k, e.Row); len(k.doubts) == 0 && k.busy == 0 {\n		k.shut = false\n		g.shut--\n	}\n"}}},
 	{"mark without the claim's condition", []change{{"relaytest/fake_store.go", "r := s.db.row(o.Row)", "r := s.db.event(o.EventID)"}, {"relaytest/fake_store.go",
-		`if r == nil || r.state != o.From || o.Claim != "" && r.token != o.Claim {`, "if r == nil {"}}},
+		`if r == nil || r.state != o.From && !s.newer(r, o) || o.Claim != "" && r.token != o.Claim {`, "if r == nil {"}}},
 	{"attempts counted during an outage", []change{
 		{"verdict.go", "blameless := f.Class == ClassUnavailable || f.Class == ClassRelay", "blameless := false"},
 		{"verdict.go", "if f.Class != ClassRetriable && f.Class != ClassPermanent {", "if f.Class == ClassHeld {"}}},

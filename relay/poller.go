@@ -74,8 +74,11 @@ func (p *poller) read(ctx context.Context, limit int, maxBytes int64) ([]*Event,
 
 // fetch asks the Store. The lanes do not change before what it returned is known to be busy.
 func (p *poller) fetch(ctx context.Context, f Fetch, now time.Time) (got Fetched, evs []*Event, err error) {
-	p.owner.reading.Lock()
-	defer p.owner.reading.Unlock()
+	p.owner.reading <- struct{}{}
+	defer func() { <-p.owner.reading }()
+	if err := p.owner.sync(ctx); err != nil {
+		return got, nil, err
+	}
 	p.gate.snapshot(&f)
 	got, err = p.store.Fetch(ctx, f)
 	if err != nil {

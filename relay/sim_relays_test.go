@@ -22,40 +22,35 @@ type session struct {
 	w     *world
 	slot  int
 	name  string
-	sink  *watchedSink
+	sinks []*watchedSink
 	relay *relay.Relay
-	stop  context.CancelFunc
-	done  chan struct{}
-	err   error // of Run; to be read after done
+
+	member *relaytest.FakeMember // claim: lanes
+	stop   context.CancelFunc
+	done   chan struct{}
+	err    error // of Run; to be read after done
 
 	mu       sync.Mutex
 	inFlight map[relay.RowID]string // read and not settled: event ids
 	stopping bool
-	hurt     bool // a call to the store went wrong after the stop
+	still    time.Time // until then the process does nothing
+	hurt     bool      // a call to the store went wrong after the stop
 }
 
 func (w *world) open(slot, life int, drained bool) *session {
 	s := &session{w: w, slot: slot, name: fmt.Sprintf("relay-%d-%d", slot, life), done: make(chan struct{}), inFlight: map[relay.RowID]string{}}
 	s.FakeStore = w.db.Open(relaytest.FakeStoreOptions{
-		StoreOptions: relay.StoreOptions{Name: "outbox", Relay: s.name, Claim: w.claim, OnDead: w.onDead, ClaimTimeout: 20 * time.Second},
+		StoreOptions: relay.StoreOptions{Name: "outbox", Relay: s.name, Claim: w.claim, Lanes: w.lanes, OnDead: w.onDead, ClaimTimeout: 20 * time.Second},
 		Cursor:       w.cursor, NewHeads: w.newHeads, Fault: s.fault,
 	})
-	s.sink = watch(w, w.kafka.Sink(relaytest.FakeSinkOptions{
-		Patience: w.patience, Check: w.check, Latency: w.latency, Written: w.written, Shuffle: w.shuffle,
-		Silence: func(_ string, partition int32) time.Duration { return w.silence(slot, partition) },
-		Answer:  func(r *relay.Record, partition int32) *relay.Failure { return w.answer(slot, r, partition) },
-	}))
-	log := io.Discard
-	if os.Getenv("POSTRIDER_SIM_LOG") != "" {
-		log = os.Stderr
-	}
-	s.relay = relay.New(relay.Options{
-		Name: s.name, Store: s, Sink: s.sink, Claim: w.claim, OnDead: w.onDead, DeadLetterTopic: w.deadTopic,
+	o := relay.Options{
+		Name: s.name, Store: s, Claim: w.claim, OnDead: w.onDead, DeadLetterTopic: w.deadTopic,
 		Retry: relay.Backoff{Initial: time.Second, Max: 8 * time.Second, MaxAttempts: w.attempts},
 		Batch: w.batch, BatchBytes: w.bytes, MaxBlockedKeys: w.maxBlocked, ClaimTimeout: 20 * time.Second,
-		DrainTimeout: w.drain, UntilDrained: drained, Hooks: hooks{w},
-		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})).With("relay", s.name),
-	})
+		DrainTimeout: w.drain, UntilDrained: drained, Hooks: hooks{w}, Logger: s.logger(),
+	}
+	s.produce(&o)
+	s.relay = relay.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
 	go func() {
@@ -65,10 +60,57 @@ func (w *world) open(slot, life int, drained bool) *session {
 	return s
 }
 
+func (s *session) logger() *slog.Logger {
+	log := io.Discard
+	if os.Getenv("POSTRIDER_SIM_LOG") != "" {
+		log = os.Stderr
+	}
+	return slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})).With("relay", s.name)
+}
+
+// produce gives the relay its way to Kafka.
+func (s *session) produce(o *relay.Options) {
+	w := s.w
+	so := relaytest.FakeSinkOptions{
+		Patience: w.patience, Check: w.check, Written: w.written, Shuffle: w.shuffle,
+		Latency: func(topic string, partition int32) time.Duration {
+			return w.latency(topic, partition) + s.standsStill()
+		},
+		Silence: func(_ string, partition int32) time.Duration { return w.silence(s.slot, partition) },
+		Answer:  func(r *relay.Record, partition int32) *relay.Failure { return w.answer(s.slot, r, partition) },
+	}
+	if w.group == nil {
+		s.sinks = []*watchedSink{watch(w, w.kafka.Sink(so))}
+		o.Sink = s.sinks[0]
+		return
+	}
+	s.member = w.group.Member()
+	o.Lanes, o.LaneCount = s.member, w.lanes
+	for range w.flows {
+		s.sinks = append(s.sinks, watch(w, s.member.Transactions(so, w.outcome)))
+		o.Flows = append(o.Flows, s.sinks[len(s.sinks)-1])
+	}
+}
+
+// pause lets the process do nothing for a while.
+func (s *session) pause(d time.Duration) {
+	s.mu.Lock()
+	s.still = time.Now().Add(d)
+	s.mu.Unlock()
+	s.member.Pause(d)
+}
+
+func (s *session) standsStill() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(0, time.Until(s.still))
+}
+
 // slowest is how long the way to the database and the way back may take at most, each.
 const slowest = 5 * time.Second
 
 func (s *session) fault(c relaytest.FakeCall) (f relaytest.FakeFault) {
+	defer func() { f.Wait += s.standsStill() }()
 	w := s.w
 	if w.isOver() {
 		return f
@@ -162,8 +204,13 @@ func (s *session) end(how int) {
 	switch how {
 	case 0: // kill -9
 		s.excuse()
+		if s.member != nil {
+			s.member.Kill()
+		}
 		s.FakeStore.Kill()
-		s.sink.Kill()
+		for _, sink := range s.sinks {
+			sink.Kill()
+		}
 	case 1: // the session that guards the ownership breaks
 		if s.LoseOwnership() {
 			s.excuse()
@@ -185,10 +232,19 @@ func (s *session) end(how int) {
 	if how > 0 && !hurt && s.err != nil {
 		s.w.fail("a clean stop ended with an error: %v", s.err)
 	}
-	if n := s.sink.Dropped(); how > 0 && n > 0 && time.Since(began) < s.w.drain {
+	if n := s.dropped(); how > 0 && n > 0 && time.Since(began) < s.w.drain {
 		s.w.fail("a clean stop did not wait for the answers of %d records", n)
 	}
 	s.inFlight = nil
+}
+
+func (s *session) dropped() (n int) {
+	for _, sink := range s.sinks {
+		if f, ok := sink.producer.(*relaytest.FakeSink); ok {
+			n += f.Dropped()
+		}
+	}
+	return n
 }
 
 // wait holds that Run ends in time.
@@ -209,18 +265,34 @@ func (w *world) live(slot int) *session {
 		s := w.open(slot, life, false)
 		rest := w.span + 10*time.Second - w.now()
 		if w.ends == 0 {
-			s.idle(rest)
+			s.work(rest)
 			return s
 		}
 		ends := time.Duration(r.ExpFloat64() / w.ends * float64(time.Minute))
 		if ends >= rest {
-			s.idle(rest)
+			s.work(rest)
 			return s
 		}
-		s.idle(ends)
+		s.work(ends)
 		s.end(r.IntN(4))
 		time.Sleep(time.Duration(r.Int64N(int64(3 * time.Second))))
 	}
+}
+
+// work lets the relay work, and stand still now and then.
+func (s *session) work(d time.Duration) {
+	w := s.w
+	for i := 0; w.pauses > 0; i++ {
+		r := w.draw("pause", s.name, i)
+		next := time.Duration(r.ExpFloat64() / w.pauses * float64(time.Minute))
+		if next >= d || w.now()+next > w.span {
+			break
+		}
+		s.idle(next)
+		d -= next
+		s.pause(time.Duration(r.Int64N(int64(3 * w.session))))
+	}
+	s.idle(d)
 }
 
 // idle waits while the relay works. It may end early only when it is told to.

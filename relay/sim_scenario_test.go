@@ -47,6 +47,13 @@ type scenario struct {
 	ends        float64 // how often a relay ends, per minute
 	people      bool
 	shuffle     bool
+
+	// claim: lanes
+	lanes   int32
+	flows   int
+	session time.Duration // how long the group waits for a silent relay
+	pauses  float64       // how often a relay stands still, per minute
+	unknown float64       // share of commits whose outcome is not known at first
 }
 
 // window is a span of time in which one partition (-1: all) is in trouble, as one relay (-1: all) sees it.
@@ -101,6 +108,23 @@ func newScenario(seed uint64) scenario {
 	return s
 }
 
+// newLaneScenario is a scenario with relays that share lanes and send in transactions.
+func newLaneScenario(seed uint64) scenario {
+	s := newScenario(seed)
+	r := rand.New(rand.NewPCG(seed, 0x1A9E5))
+	pick := func(of ...int) int { return of[r.IntN(len(of))] }
+	s.claim, s.relays, s.cursor = relay.ClaimLanes, 1+r.IntN(4), r.IntN(2) == 0
+	s.lanes, s.flows = int32(pick(1, 2, 5, 16)), 1+r.IntN(3)
+	s.session = time.Duration(pick(3, 6, 10)) * time.Second
+	if r.IntN(2) == 0 {
+		s.pauses = float64(1 + r.IntN(5))
+	}
+	if r.IntN(2) == 0 {
+		s.unknown = []float64{0.02, 0.1, 0.4}[r.IntN(3)]
+	}
+	return s
+}
+
 func (s *scenario) drawFaults(r *rand.Rand) {
 	sometimes := func(p float64) bool { return r.Float64() < p }
 	windows := func(n int, longest time.Duration) (ws []window) {
@@ -152,7 +176,7 @@ func (s *scenario) calm() time.Duration {
 // ordered says whether the scenario promises order. With claims written there is order only while one
 // relay holds every claim: a claim that was orphaned comes back after its successors.
 func (s *scenario) ordered() bool {
-	return s.claim == relay.ClaimSingle || s.relays == 1 && s.ends == 0 && s.dbFlaky == 0 && len(s.dbOutages) == 0 && !s.drained
+	return s.claim == relay.ClaimSingle || s.claim == relay.ClaimLanes || s.relays == 1 && s.ends == 0 && s.dbFlaky == 0 && len(s.dbOutages) == 0 && !s.drained
 }
 
 // draw is the dice for one thing, named by parts.

@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/relay/relaytest"
 )
 
 // watchedSink holds at every Write what the gates promise: nothing of a key is handed over while an
 // earlier event of it is in doubt. It sees more than the topics tell, since a partition that owes an
 // answer takes nothing new and so hides some of the gates' mistakes.
 type watchedSink struct {
-	*relaytest.FakeSink
+	producer
 	w *world
 
 	mu    sync.Mutex
@@ -21,8 +20,14 @@ type watchedSink struct {
 	given map[string][]time.Time // when the event was handed over
 }
 
-func watch(w *world, sink *relaytest.FakeSink) *watchedSink {
-	return &watchedSink{FakeSink: sink, w: w, owed: map[string]bool{}, given: map[string][]time.Time{}}
+// producer is a sink that can be killed.
+type producer interface {
+	relay.Sink
+	Kill()
+}
+
+func watch(w *world, sink producer) *watchedSink {
+	return &watchedSink{producer: sink, w: w, owed: map[string]bool{}, given: map[string][]time.Time{}}
 }
 
 func (s *watchedSink) Write(ctx context.Context, recs []relay.Record, report func(int, relay.Result)) {
@@ -33,7 +38,7 @@ func (s *watchedSink) Write(ctx context.Context, recs []relay.Record, report fun
 		}
 	}
 	s.look(ids)
-	s.FakeSink.Write(ctx, recs, func(i int, r relay.Result) {
+	s.producer.Write(ctx, recs, func(i int, r relay.Result) {
 		s.mu.Lock()
 		delete(s.owed, ids[i])
 		s.mu.Unlock()
@@ -83,6 +88,9 @@ func (s *watchedSink) lookAt(id string) {
 			s.w.fail("P3: event %s of key %s was handed over while %s had no answer", id, c.key, other)
 		}
 		row, _ := s.w.db.Row(other)
+		if s.w.pauses > 0 {
+			continue // a relay that stood still may have written its verdict on what is not its own any more
+		}
 		if row.State == relay.StateFailed && !(s.w.wasDead[other] && s.w.onDead == relay.OnDeadSkip) {
 			s.w.fail("P3: event %s of key %s was handed over while %s was FAILED", id, c.key, other)
 		}
@@ -93,7 +101,7 @@ func (s *watchedSink) lookAt(id string) {
 // come: a relay that starts anew would hold that one behind the later. w.mu is held.
 func (w *world) checkVerdict(o relay.Outcome) {
 	this := w.ledger[o.EventID]
-	if !w.ordered() || !this.serial || o.State != relay.StateFailed && o.State != relay.StateDead {
+	if !w.ordered() || w.pauses > 0 || !this.serial || o.State != relay.StateFailed && o.State != relay.StateDead {
 		return
 	}
 	for other, c := range w.ledger {

@@ -19,6 +19,7 @@ type world struct {
 	start time.Time
 	db    *relaytest.FakeDB
 	kafka *relaytest.FakeKafka
+	group *relaytest.FakeGroup
 	over  bool // the faults are over; written while no relay runs or under mu
 
 	locks map[string]chan struct{} // of keys whose writers wait for each other
@@ -53,6 +54,9 @@ func newWorld(t *testing.T, s scenario) *world {
 		wasDead: map[string]bool{}, sent: map[string]bool{}, deleted: map[string]bool{}, excused: map[string]int{}, unsettled: map[string]int{},
 	}
 	w.db.Skew = s.skew
+	if s.lanes > 0 {
+		w.group = relaytest.NewFakeGroup(w.kafka, s.lanes, s.session, 10*time.Second)
+	}
 	for i := range s.keys {
 		w.locks[fmt.Sprintf("k%d", i)] = make(chan struct{}, 1)
 	}
@@ -216,6 +220,18 @@ func (w *world) latency(topic string, partition int32) time.Duration {
 	defer w.mu.Unlock()
 	w.calls++
 	return time.Duration(w.draw("latency", topic, partition, w.calls).IntN(30)) * time.Millisecond
+}
+
+// outcome says for how long a commit's outcome is not known, and what it is.
+func (w *world) outcome() (wait time.Duration, happened bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+	r := w.draw("outcome", w.calls)
+	if w.over || r.Float64() >= w.unknown {
+		return time.Duration(r.IntN(20)) * time.Millisecond, true
+	}
+	return time.Duration(r.IntN(8000)) * time.Millisecond, r.IntN(2) == 0
 }
 
 func (w *world) written(n int) int {

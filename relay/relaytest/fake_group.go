@@ -38,8 +38,8 @@ func NewFakeGroup(k *FakeKafka, lanes int32, session, rebalance time.Duration) *
 
 // FakeMember is one relay's part in a FakeGroup.
 type FakeMember struct {
-	g   *FakeGroup
-	low func() string
+	g *FakeGroup
+	k relay.LaneKeeper // set by Run
 
 	// guarded by g.mu
 	joined   bool
@@ -52,9 +52,9 @@ type FakeMember struct {
 
 var _ relay.Lanes = (*FakeMember)(nil)
 
-// Member makes a relay's part; low is its Store's.
-func (g *FakeGroup) Member(low func() string) *FakeMember {
-	return &FakeMember{g: g, low: low, ready: map[int32]bool{}}
+// Member makes a relay's part.
+func (g *FakeGroup) Member() *FakeMember {
+	return &FakeMember{g: g, ready: map[int32]bool{}}
 }
 
 func (g *FakeGroup) notify() {
@@ -135,10 +135,11 @@ func (m *FakeMember) leave() {
 	}
 }
 
-// holds says whether the group knows the member as the owner of all the lanes. g.mu is held.
+// holds says whether the group knows the member as the owner of all the lanes, and the member has taken them:
+// what it began before it lost a lane must not pass for what it does since it has it again. g.mu is held.
 func (m *FakeMember) holds(lanes map[int32][]relay.SentRow) bool {
 	for lane := range lanes {
-		if m.g.owner[lane] != m {
+		if m.g.owner[lane] != m || !m.ready[lane] {
 			return false
 		}
 	}
@@ -151,7 +152,7 @@ func (m *FakeMember) Run(ctx context.Context, k relay.LaneKeeper) error {
 	defer cut()
 	g := m.g
 	g.mu.Lock()
-	m.cut = cut
+	m.cut, m.k = cut, k
 	if m.dead {
 		g.mu.Unlock()
 		return nil
@@ -175,11 +176,17 @@ func (m *FakeMember) Run(ctx context.Context, k relay.LaneKeeper) error {
 
 // noteLow keeps the low end of what is this member's. g.mu is held.
 func (m *FakeMember) noteLow() {
-	low := m.low()
 	for lane, o := range m.g.owner {
 		if o == m && m.ready[lane] {
-			m.g.low[lane] = low
+			m.keep(lane)
 		}
+	}
+}
+
+// keep notes the low end of a lane. g.mu is held.
+func (m *FakeMember) keep(lane int32) {
+	if low, ok := m.k.Low(lane); ok {
+		m.g.low[lane] = low
 	}
 }
 
@@ -280,7 +287,7 @@ func (m *FakeMember) take(ctx context.Context, k relay.LaneKeeper, lanes []relay
 func (m *FakeMember) give(ctx context.Context, k relay.LaneKeeper, lanes []int32) {
 	g := m.g
 	for _, lane := range lanes {
-		delete(m.ready, lane)
+		m.keep(lane)
 	}
 	g.mu.Unlock()
 	within, cancel := context.WithTimeout(ctx, g.rebal)
@@ -288,13 +295,14 @@ func (m *FakeMember) give(ctx context.Context, k relay.LaneKeeper, lanes []int32
 	cancel()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for _, lane := range lanes {
+		delete(m.ready, lane)
+	}
 	if m.dead || ctx.Err() != nil {
 		return
 	}
-	low := m.low()
 	for _, lane := range lanes {
 		if g.owner[lane] == m {
-			g.low[lane] = low
 			delete(g.owner, lane)
 		}
 	}

@@ -57,7 +57,7 @@ type FakeStore struct {
 	cursor cursor
 	lanes  map[int32]string // that this store reads, and where each of them began
 	cut    int64            // the row that the last Fetch left out for its size
-	ended  error // why nothing works any more
+	ended  error            // why nothing works any more
 	lost   chan struct{}
 }
 

@@ -225,11 +225,10 @@ func (t *transaction) write(happens bool) (results []relay.Result, ok bool) {
 		}
 	}
 	notes := map[int32]*fakeProgress{}
-	low := t.s.m.low()
 	for lane, rows := range lanes {
 		notes[lane] = &fakeProgress{rows}
 		g.sent[lane] = append(g.sent[lane], notes[lane])
-		g.low[lane] = low
+		t.s.m.keep(lane)
 	}
 	t.awaitMarks(results, notes)
 	return results, true
