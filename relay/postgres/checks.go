@@ -228,6 +228,8 @@ func (l *layout) chooseScan(id column) error {
 	case !l.statusIndex && l.cols.Status != "":
 		l.notice("%s has no index that begins with %q: retries are looked for seldom; %s", l.thing(), l.cols.Status,
 			fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s, %s, %s)", l.table, quote(l.cols.Status), quote(l.cols.NextRetryAt), quote(id.name)))
+	case l.cols.Status == "":
+		l.notice("%s: new rows are found by a cursor over %q, and by a look below it each second", l.thing(), id.name)
 	default:
 		l.notice("%s: new rows are found by a cursor over %q; rows that appear below it, or that a person makes new, by a look at %q each second",
 			l.thing(), id.name, l.cols.Status)

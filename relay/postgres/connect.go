@@ -37,6 +37,7 @@ const (
 	codeUndefinedTable    = "42P01"
 	codeLockNotAvailable  = "55P03"
 	codeReadOnly          = "25006"
+	codeNotSupported      = "0A000"
 	codeUndefinedFunction = "42883"
 )
 
@@ -138,6 +139,8 @@ func connectError(config *pgx.ConnConfig, err error) error {
 	switch {
 	case errors.As(err, &pg):
 		serverRefusal(e, config, pg)
+	case anotherServer(err):
+		e.Kind, e.Reason, e.Fix = relay.SetupUsage, "another kind of server answers there, not PostgreSQL", "correct host and port in database.url"
 	case strings.Contains(err.Error(), "server refused TLS connection"):
 		e.Kind, e.Reason = relay.SetupUsage, "the server does not offer TLS, which database.url asks for"
 		e.Fix = "set ssl = on in the server's postgresql.conf, or sslmode=disable in database.url if the network is trusted"
@@ -154,16 +157,25 @@ func connectError(config *pgx.ConnConfig, err error) error {
 	return e
 }
 
+// anotherServer tells an answer that is no message of PostgreSQL's, such as the greeting of a MySQL server.
+func anotherServer(err error) bool {
+	_, answer, found := strings.Cut(err.Error(), "failed to receive message: ")
+	return found && (strings.HasPrefix(answer, "unknown message type") || strings.Contains(answer, "body must have length"))
+}
+
 func serverRefusal(e *relay.SetupError, config *pgx.ConnConfig, pg *pgconn.PgError) {
 	switch pg.Code {
 	case codeInvalidPassword:
 		e.Kind, e.Reason = relay.SetupPermission, fmt.Sprintf("the password for user %q is wrong", config.User)
-		e.Fix = "check database.url; special characters in it must be percent-encoded"
+		e.Fix = "check database.user and database.password; in database.url special characters must be percent-encoded"
 	case codeInvalidAuth:
 		e.Kind, e.Reason = relay.SetupPermission, pg.Message
 		e.Fix = "add the user to the server's pg_hba.conf, or correct the user in database.url"
 	case codeNoDatabase:
 		e.Kind, e.Reason, e.Fix = relay.SetupNotFound, pg.Message, "correct the database in database.url, or create it"
+	case codeNotSupported: // default_transaction_isolation = serializable on a replica
+		e.Kind, e.Reason = relay.SetupUsage, "the server is a read-only replica: "+pg.Message
+		e.Fix = "connect to the primary, for example with target_session_attrs=read-write and all hosts in database.url"
 	case codeTooManyConns:
 		e.Reason, e.Fix = pg.Message, "raise max_connections, or close idle sessions; the relay needs up to 6 connections"
 	case codeCannotConnectNow:

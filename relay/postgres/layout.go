@@ -78,7 +78,7 @@ func (l *layout) resolve() error {
 			left = append(left, f.name)
 		default:
 			return l.usage(fmt.Sprintf("has no column %s for %s (it has %s)", strings.Join(names, " or "), f.name, l.catalog.columnNames()),
-				fmt.Sprintf("set outbox.columns.%s, or leave it empty if the table has none", f.name))
+				fmt.Sprintf("set outbox.columns.%s, or write \"-\" there if the table has none", f.name))
 		}
 	}
 	if len(left) > 0 {
