@@ -39,7 +39,7 @@ func (o *owner) close() error {
 // with the session; lost is closed when the server no longer says that this session holds it.
 func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-chan struct{}, error) {
 	lost := make(chan struct{})
-	if s.layout().claim == relay.ClaimRows {
+	if s.layout().claim != relay.ClaimSingle {
 		return lost, nil
 	}
 	config := s.config.Clone()

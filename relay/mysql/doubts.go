@@ -14,7 +14,7 @@ func (s *Store) Doubts(ctx context.Context, limit int) ([]relay.Doubt, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	l := s.layout()
-	if l.cols.Status == "" || l.key == "NULL" {
+	if l.cols.Status == "" || l.key == "NULL" || s.laneless() {
 		return nil, nil
 	}
 	out, err := s.doubts(ctx, relay.StateFailed, l.failedWhere(), limit)
@@ -41,8 +41,8 @@ func (s *Store) doubts(ctx context.Context, state relay.State, where string, lim
 	l := s.layout()
 	next := col(l.cols.NextRetryAt)
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf(
-		"SELECT %[1]s, %[2]s, COALESCE(GREATEST(TIMESTAMPDIFF(MICROSECOND, NOW(6), %[3]s), 0), 0) FROM %[4]s%[5]s WHERE %[6]s AND %[2]s IS NOT NULL ORDER BY %[1]s LIMIT %[7]d",
-		col(l.cols.ID), l.key, next, l.table, l.plan.statusIndex, where, limit))
+		"SELECT %[1]s, %[2]s, COALESCE(GREATEST(TIMESTAMPDIFF(MICROSECOND, NOW(6), %[3]s), 0), 0) FROM %[4]s%[5]s WHERE %[6]s AND %[2]s IS NOT NULL%[8]s ORDER BY %[1]s LIMIT %[7]d",
+		col(l.cols.ID), l.key, next, l.table, l.plan.statusIndex, where, limit, s.inLanes()))
 	if err != nil {
 		return nil, err
 	}

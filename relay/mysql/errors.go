@@ -31,6 +31,7 @@ const (
 	errLockWait           = 1205
 	errDeadlock           = 1213
 	errReadOnlyServer     = 1290
+	errNoFunction         = 1305
 	errUnknownZone        = 1298
 	errReadOnlyTx         = 1792
 	errPasswordExpired    = 1862

@@ -9,11 +9,11 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-func (l *layout) sentSQL() string {
+func (l *layout) sentSQL(where string) string {
 	if l.delete {
-		return "DELETE t FROM " + l.joined() + " WHERE " + l.markWhere()
+		return "DELETE t FROM " + l.joined() + " WHERE " + where
 	}
-	return "UPDATE " + l.joined() + " SET " + strings.Join(l.sentSets(), ", ") + " WHERE " + l.markWhere()
+	return "UPDATE " + l.joined() + " SET " + strings.Join(l.sentSets(), ", ") + " WHERE " + where
 }
 
 // otherSQL is empty when nothing can be written to a row that was not sent.
@@ -95,6 +95,16 @@ func (l *layout) markWhere() string {
 		return "TRUE"
 	}
 	return strings.Join(where, " AND ")
+}
+
+// sentWhere is the condition of SENT with lanes: that Kafka has the record is the newer truth than a verdict of
+// a relay that did not know yet that it had lost the lane.
+func (l *layout) sentWhere() string {
+	if l.cols.Status == "" {
+		return "TRUE"
+	}
+	status := was(l.cols.Status)
+	return fmt.Sprintf("(%s = %s OR d.was = 0 AND %s = %s)", status, l.wordOf("d.was"), status, quote(l.states.Failed))
 }
 
 // wordOf turns a number of markStates into the table's word.

@@ -59,6 +59,10 @@ func (s *Store) settlePartly(ctx context.Context, marks []marking) (lost []relay
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		lost = nil
 		for _, m := range marks {
+			if m.layout.claim == relay.ClaimLanes && m.outs[0].State == relay.StateSent {
+				m.where = m.layout.sentWhere()
+				m.sql = m.layout.sentSQL(m.where)
+			}
 			hit, err := m.hit(ctx, tx)
 			if err != nil {
 				return err
@@ -91,6 +95,7 @@ func (s *Store) settlePartly(ctx context.Context, marks []marking) (lost []relay
 type marking struct {
 	layout *layout
 	sql    string
+	where  string
 	outs   []relay.Outcome
 }
 
@@ -124,7 +129,7 @@ func (m *marking) clearErrors(ctx context.Context, tx *sql.Tx) error {
 	}
 	var failed []uint64
 	for _, o := range m.outs {
-		if n, _ := l.rowNumber(o.Row); o.State == relay.StateSent && (o.From == relay.StateFailed || o.Claim != "") {
+		if n, _ := l.rowNumber(o.Row); o.State == relay.StateSent && (o.From == relay.StateFailed || o.Claim != "" || m.where != l.markWhere()) {
 			failed = append(failed, n)
 		}
 	}
@@ -156,7 +161,7 @@ func (m *marking) hit(ctx context.Context, tx *sql.Tx) (map[relay.RowID]struct{}
 	if err != nil {
 		return nil, err
 	}
-	found, err := l.numbers(ctx, tx, fmt.Sprintf("SELECT t.%s FROM %s WHERE %s", id, l.joined(), l.markWhere()), text)
+	found, err := l.numbers(ctx, tx, fmt.Sprintf("SELECT t.%s FROM %s WHERE %s", id, l.joined(), m.where), text)
 	hit := make(map[relay.RowID]struct{}, len(found))
 	for _, n := range found {
 		hit[relay.RowID(l.digits(n))] = struct{}{}
@@ -195,10 +200,10 @@ func (s *Store) marks(outs []relay.Outcome) ([]marking, error) {
 	}
 	var marks []marking
 	for part := range slices.Chunk(sent, maxSent) {
-		marks = append(marks, marking{l, l.sentSQL(), part})
+		marks = append(marks, marking{l, l.sentSQL(l.markWhere()), l.markWhere(), part})
 	}
 	for part := range slices.Chunk(other, maxOther) {
-		marks = append(marks, marking{l, l.otherSQL(), part})
+		marks = append(marks, marking{l, l.otherSQL(), l.markWhere(), part})
 	}
 	return marks, nil
 }

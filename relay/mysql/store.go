@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	_ relay.Store = (*Store)(nil)
-	_ relay.Admin = (*Store)(nil)
+	_ relay.LaneStore = (*Store)(nil)
+	_ relay.Admin     = (*Store)(nil)
 )
 
 // Store is an outbox table on a MySQL or MariaDB server. Its methods may be called from several
@@ -29,6 +29,7 @@ type Store struct {
 	server       server
 	options      relay.StoreOptions
 	table        atomic.Pointer[layout]
+	lanes        atomic.Pointer[laneSet] // that are its own
 	db           *sql.DB
 
 	// Only Fetch uses these, and there is one Fetch at a time.
@@ -71,6 +72,10 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	if o.Claim == "" {
 		s.options.Claim = relay.ClaimSingle
 	}
+	if o.Claim == relay.ClaimLanes && o.Lanes < 1 {
+		return nil, usage("relay.lanes", fmt.Sprintf("%d is below 1", o.Lanes), "set it to the number of partitions of the control topic")
+	}
+	s.lanes.Store(&laneSet{})
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if err := s.open(ctx, s.options); err != nil {
@@ -94,6 +99,11 @@ func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
 	}
 	if err := s.look(ctx); err != nil {
 		return err
+	}
+	if o.Claim == relay.ClaimLanes {
+		if err := s.checkLanes(ctx); err != nil {
+			return err
+		}
 	}
 	// From here on a session that finds itself on a read-only server after a fail-over is dropped, and
 	// the next one looks for the primary.

@@ -86,6 +86,7 @@ func (h *laneHistoryRun) write(seed uint64) {
 		writers, each = 2, 20
 	}
 	var wg sync.WaitGroup
+	h.Cleanup(wg.Wait) // tables may be used again
 	for w := range writers {
 		rnd := rand.New(rand.NewPCG(seed, uint64(w)))
 		wg.Go(func() {

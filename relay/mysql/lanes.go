@@ -1,0 +1,151 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// laneSet is the lanes that a store reads: by lane of its own, where its reading began.
+type laneSet map[int32]string
+
+func newLaneSet(n int32, lanes []relay.OwnLane) (laneSet, error) {
+	s := make(laneSet, len(lanes))
+	for _, l := range lanes {
+		if _, twice := s[l.Lane]; twice || l.Lane < 0 || l.Lane >= n {
+			return nil, fmt.Errorf("own lanes: %d is not one of %d lanes, or named twice", l.Lane, n)
+		}
+		s[l.Lane] = l.Low
+	}
+	return s, nil
+}
+
+// Own implements relay.LaneStore. Scans begin at the oldest row that is due, so there is nothing to find out.
+func (s *Store) Own(_ context.Context, lanes []relay.OwnLane) error {
+	if s.options.Claim != relay.ClaimLanes {
+		return fmt.Errorf("own lanes: the store was opened with claim: %s", s.options.Claim)
+	}
+	set, err := newLaneSet(s.options.Lanes, lanes)
+	if err != nil {
+		return err
+	}
+	s.lanes.Store(&set)
+	s.floor, s.cut = floor{}, cut{} // of other rows
+	return nil
+}
+
+// Low implements relay.LaneStore: there is no position to know.
+func (s *Store) Low() string { return "" }
+
+// laneless says that nothing is to be read.
+func (s *Store) laneless() bool {
+	return s.options.Claim == relay.ClaimLanes && len(*s.lanes.Load()) == 0
+}
+
+// inLanes is the condition for rows of its own lanes, behind AND; "" when all are. See relay.LaneOf.
+func (s *Store) inLanes() string {
+	if s.options.Claim != relay.ClaimLanes {
+		return ""
+	}
+	own := *s.lanes.Load()
+	if len(own) == int(s.options.Lanes) {
+		return ""
+	}
+	numbers := make([]string, 0, len(own))
+	for lane := range own {
+		numbers = append(numbers, strconv.Itoa(int(lane)))
+	}
+	slices.Sort(numbers)
+	l := s.layout()
+	text := fmt.Sprintf("COALESCE(%s, CAST(CAST(%s AS CHAR) AS BINARY))", l.key, col(l.cols.ID))
+	return " AND " + laneOf(text, s.options.Lanes) + " IN (" + strings.Join(numbers, ", ") + ")"
+}
+
+// laneOf is relay.LaneOf of bytes in SQL.
+func laneOf(bytes string, n int32) string {
+	return fmt.Sprintf("CAST(CONV(LEFT(MD5(%s), 8), 16, 10) AS UNSIGNED) %% %d", bytes, n)
+}
+
+// checkLanes sees to it that the server knows the digest that lanes are made of.
+func (s *Store) checkLanes(ctx context.Context) error {
+	const probe = "postrider"
+	var lane sql.NullInt32
+	err := s.db.QueryRowContext(ctx, "SELECT "+laneOf(quote(probe), s.options.Lanes)).Scan(&lane)
+	if err != nil && number(err) != errNoFunction {
+		return fmt.Errorf("try the digest of lanes: %w", err)
+	}
+	if !lane.Valid || lane.Int32 != relay.LaneOf(probe, s.options.Lanes) {
+		return &relay.SetupError{Kind: relay.SetupUsage, Thing: "relay.claim",
+			Reason: "lanes are made by the function MD5, which this server does not offer (MySQL since 9.6, or in FIPS mode)",
+			Fix:    "INSTALL COMPONENT 'file://component_classic_hashing', or set relay.claim: single", Err: err}
+	}
+	return nil
+}
+
+// maxLooked bounds the rows that one statement of Unsettled names.
+const maxLooked = 5_000
+
+// Unsettled implements relay.LaneStore. Of a table without states it names the rows that are there and not
+// known to be dead.
+func (s *Store) Unsettled(ctx context.Context, rows []relay.RowID) ([]relay.UnsettledRow, error) {
+	numbers := make([]uint64, len(rows))
+	for i, row := range rows {
+		n, err := s.layout().rowNumber(row)
+		if err != nil {
+			return nil, fmt.Errorf("look at rows that may be unsettled: %w", err)
+		}
+		numbers[i] = n
+	}
+	slices.Sort(numbers)
+	var out []relay.UnsettledRow
+	for part := range slices.Chunk(numbers, maxLooked) {
+		found, err := s.unsettled(ctx, part)
+		if err != nil {
+			return nil, fmt.Errorf("look at rows that may be unsettled: %w", err)
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+func (s *Store) unsettled(ctx context.Context, numbers []uint64) (out []relay.UnsettledRow, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	l := s.layout()
+	word, retries := "''", "0"
+	if l.cols.Status != "" {
+		word = col(l.cols.Status)
+	}
+	if l.cols.RetryCount != "" {
+		retries = "COALESCE(" + col(l.cols.RetryCount) + ", 0)"
+	}
+	id := col(l.cols.ID)
+	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT %s, %s, %s, %s FROM %s%s WHERE %s IN (%s) AND (%s OR %s)",
+		id, l.eventID(), word, retries, l.table, l.force(l.uniqueIndex()), id, l.list(numbers), l.status(l.states.New), l.status(l.states.Failed)))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	held := s.parkedRows()
+	for rows.Next() {
+		var row, event, state string
+		var attempts int
+		if err := rows.Scan(&row, &event, &state, &attempts); err != nil {
+			return nil, err
+		}
+		n, err := l.rowNumber(relay.RowID(row))
+		if err != nil {
+			return nil, err
+		}
+		if held[n].dead {
+			continue
+		}
+		out = append(out, relay.UnsettledRow{Row: relay.RowID(row), EventID: event, State: l.state(state, max(attempts, held[n].attempts))})
+	}
+	return out, rows.Err()
+}
