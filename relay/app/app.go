@@ -126,7 +126,13 @@ func (a *app) once(ctx context.Context) error {
 		_ = store.Close()
 		return err
 	}
-	r := relay.New(a.relayOptions(store, sink))
+	o := a.relayOptions(store, sink)
+	if err := a.shareLanes(&o, sink); err != nil {
+		_ = store.Close()
+		_ = sink.Close(ctx)
+		return err
+	}
+	r := relay.New(o)
 	// Connections that fail have no record to tell of it: the sink's own word fills in.
 	status := func() relay.Status {
 		s := r.Status()
@@ -144,11 +150,7 @@ func (a *app) once(ctx context.Context) error {
 }
 
 func (a *app) openSink(ctx context.Context) (*kafka.Sink, error) {
-	sink, err := kafka.NewSink(a.kafka, kafka.Options{
-		Logger:            a.log,
-		UnknownTopicGrace: a.unknownTopicGrace(),
-		CreateTopics:      a.createTopics(),
-	})
+	sink, err := kafka.NewSink(a.kafka, a.sinkOptions())
 	if err != nil {
 		return nil, fmt.Errorf("set up the Kafka client: %w", err)
 	}
@@ -161,6 +163,10 @@ func (a *app) openSink(ctx context.Context) (*kafka.Sink, error) {
 		a.log.Warn("about a topic", "topic", f.Topic, "problem", f.Problem, "advice", f.Advice)
 	}
 	return sink, nil
+}
+
+func (a *app) sinkOptions() kafka.Options {
+	return kafka.Options{Logger: a.log, UnknownTopicGrace: a.unknownTopicGrace(), CreateTopics: a.createTopics()}
 }
 
 // unknownTopicGrace turns 0 into what the sink takes for none.

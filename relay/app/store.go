@@ -28,6 +28,7 @@ func OpenStore(ctx context.Context, cfg *config.Config) (Store, error) {
 	url := cfg.DatabaseURL()
 	o := relay.StoreOptions{
 		URL: url, Name: cfg.Outbox.Name, Relay: cfg.Relay.Name, Table: cfg.Table(), Claim: cfg.Relay.Claim,
+		Lanes:  int32(cfg.Relay.Lanes),
 		OnDead: cfg.Relay.Retry.OnDead, ClaimTimeout: cfg.Relay.ClaimTimeout,
 	}
 	scheme, _, _ := strings.Cut(url, ":")

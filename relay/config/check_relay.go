@@ -13,9 +13,10 @@ import (
 func (c *checker) relay() {
 	r := &c.Relay
 	c.choice("relay.source", r.Source, []string{"poll"}, map[string]string{"tail": "write source: poll"})
-	c.choice("relay.claim", string(r.Claim), []string{string(relay.ClaimSingle), string(relay.ClaimRows)}, map[string]string{
-		"lanes": "write claim: single (one relay at a time, others stand by) or claim: rows (any number of relays, no order between them)",
-	})
+	c.choice("relay.claim", string(r.Claim), []string{string(relay.ClaimSingle), string(relay.ClaimLanes), string(relay.ClaimRows)}, nil)
+	within(c, "relay.lanes", r.Lanes, 1, 1000)
+	within(c, "relay.flows", r.Flows, 1, 16)
+	c.duration("relay.session_timeout", r.SessionTimeout, time.Second, 30*time.Minute)
 	c.choice("relay.delivery", r.Delivery, []string{"at-least-once"}, map[string]string{
 		"exactly-once": "write delivery: at-least-once and let consumers use the inbox, which drops doubles",
 	})

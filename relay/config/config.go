@@ -73,8 +73,11 @@ type Relay struct {
 	Name              string // shown in locks and logs; the host's name by default
 	Source            string // "poll"
 	Claim             relay.ClaimMode
-	Delivery          string // "at-least-once"
-	Batch             int    // events
+	Lanes             int           // claim: lanes: how many; fixed by the control topic once it exists
+	Flows             int           // claim: lanes: how many send side by side
+	SessionTimeout    time.Duration // claim: lanes: how long a silent relay keeps its lanes
+	Delivery          string        // "at-least-once"
+	Batch             int           // events
 	BatchBytes        Size
 	PollInterval      time.Duration // idle sleep
 	Retry             Retry
@@ -132,6 +135,8 @@ func Default() Config {
 		Relay: Relay{
 			Source:       "poll",
 			Claim:        relay.ClaimSingle,
+			Lanes:        16,
+			Flows:        2,
 			Delivery:     "at-least-once",
 			Batch:        2000,
 			BatchBytes:   8 * MiB,
@@ -141,6 +146,7 @@ func Default() Config {
 				MaxAttempts: 16,
 				OnDead:      relay.OnDeadHold,
 			},
+			SessionTimeout:    10 * time.Second,
 			ClaimTimeout:      time.Minute,
 			AfterSend:         "mark",
 			ShutdownTimeout:   30 * time.Second,

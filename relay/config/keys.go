@@ -78,10 +78,9 @@ func property(name string) key {
 // later names what the product's configuration has and this version has not. It is refused, never
 // passed over: who asks for it would rely on it.
 var later = map[string]string{
-	"relay.lanes": "leave it out; claim: single runs one relay at a time, claim: rows any number of them",
-	"retention":   "leave it out and delete old rows yourself",
-	"tracing":     "leave it out; traceparent headers pass through untouched",
-	"http.auth":   "leave it out and keep http.listen on 127.0.0.1 or behind a proxy that asks who it is",
+	"retention": "leave it out and delete old rows yourself",
+	"tracing":   "leave it out; traceparent headers pass through untouched",
+	"http.auth": "leave it out and keep http.listen on 127.0.0.1 or behind a proxy that asks who it is",
 }
 
 const notYet = "this version does not have it"

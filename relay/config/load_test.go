@@ -146,8 +146,6 @@ func TestLoad_NotYet(t *testing.T) {
 	t.Parallel()
 	for yaml, key := range map[string]string{
 		"relay: {delivery: exactly-once}":           "relay.delivery",
-		"relay: {claim: lanes}":                     "relay.claim",
-		"relay: {lanes: 16}":                        "relay.lanes",
 		"relay: {source: tail}":                     "relay.source",
 		"relay: {after_send: leave}":                "relay.after_send",
 		"record: {profile: debezium}":               "record.profile",
@@ -163,10 +161,9 @@ func TestLoad_NotYet(t *testing.T) {
 		require.Contains(t, got, "; ", yaml+": says what to do instead")
 		require.NotContains(t, got, "\n", yaml)
 	}
-	_, got := load(t, "", config.Options{Environ: []string{"POSTRIDER_RETENTION_SENT=24h", "POSTRIDER_RELAY_LANES=4"},
+	_, got := load(t, "", config.Options{Environ: []string{"POSTRIDER_RETENTION_SENT=24h"},
 		Flags: []config.Flag{{Name: "--set http.auth", Key: "http.auth", Value: "x"}}})
-	require.Equal(t, "POSTRIDER_RELAY_LANES: relay.lanes: this version does not have it; unset it: leave it out; claim: single runs one relay at a time, claim: rows any number of them\n"+
-		"POSTRIDER_RETENTION_SENT: retention: this version does not have it; unset it: leave it out and delete old rows yourself\n"+
+	require.Equal(t, "POSTRIDER_RETENTION_SENT: retention: this version does not have it; unset it: leave it out and delete old rows yourself\n"+
 		"--set http.auth: this version does not have it; leave it out and keep http.listen on 127.0.0.1 or behind a proxy that asks who it is", got)
 }
 
