@@ -219,27 +219,30 @@ func (f *flight) refuse(x *sending) {
 	f.todo = kept
 }
 
-// verdict says why x was refused. A broker's answer about size names neither the size nor the limit,
-// and may come from a limit that was lowered since it was looked up.
+// verdict says why x was refused.
 func (f *flight) verdict(x *sending) *relay.Failure {
-	s := f.w.s
-	if !errors.Is(x.err, kerr.MessageTooLarge) {
-		return s.failure(f.to.topic, x.err)
+	return f.w.s.verdict(f.topic, batchOverhead+x.size, x.err)
+}
+
+// verdict says why a record that stood alone in its batch was refused. A broker's answer about size names
+// neither the size nor the limit, and may come from a limit that was lowered since it was looked up.
+func (s *Sink) verdict(t *topicInfo, size int, err error) *relay.Failure {
+	if !errors.Is(err, kerr.MessageTooLarge) {
+		return s.failure(t.name, err)
 	}
-	size := batchOverhead + x.size
-	limit := s.limit(s.topics.latest(f.topic))
+	limit := s.limit(s.topics.latest(t))
 	if size <= limit.bytes {
 		ctx, cancel := context.WithTimeout(context.Background(), s.opts.Patience)
 		defer cancel()
-		if t := s.topics.load(ctx, []string{f.to.topic})[0]; t.failure == nil {
+		if t := s.topics.load(ctx, []string{t.name})[0]; t.failure == nil {
 			limit = s.limit(t)
 		}
 	}
 	if size > limit.bytes {
-		return tooLargeFor(f.to.topic, size, limit)
+		return tooLargeFor(t.name, size, limit)
 	}
-	failure := s.failure(f.to.topic, x.err)
-	failure.Text = fmt.Sprintf("topic %s: record is %d bytes, more than the broker takes", f.to.topic, size)
+	failure := s.failure(t.name, err)
+	failure.Text = fmt.Sprintf("topic %s: record is %d bytes, more than the broker takes", t.name, size)
 	return failure
 }
 
@@ -254,13 +257,22 @@ func (f *flight) fail(err error) {
 	f.todo = nil
 }
 
+// doubtTopic draws the consequences of an error for what is believed of a topic. It says whether the topic
+// is gone, or another one: clients that wrote to it must not do so again.
+func (s *Sink) doubtTopic(name string, err error) (lost bool) {
+	s.topics.expire(name)
+	if !errors.Is(err, kerr.UnknownTopicOrPartition) && !errors.Is(err, kerr.UnknownTopicID) && !errors.Is(err, kerr.InconsistentTopicID) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.suspect[name] = true
+	return true
+}
+
 // doubt draws the consequences of an error for what the sink believes.
 func (s *Sink) doubt(f *flight, err error, failure *relay.Failure) {
-	s.topics.expire(f.to.topic)
-	if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) {
-		s.mu.Lock()
-		s.suspect[f.to.topic] = true
-		s.mu.Unlock()
+	if s.doubtTopic(f.to.topic, err) {
 		return
 	}
 	f.client.ForceMetadataRefresh()

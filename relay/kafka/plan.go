@@ -9,6 +9,22 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
+// planner checks the records of one Write against what is known of their topics, and finds their
+// partitions.
+type planner struct {
+	s    *Sink
+	recs []relay.Record
+	// owes says whether a partition takes no records now, for an answer it owes. It is called with s.mu
+	// held, once a Write for each partition.
+	owes func(target) bool
+
+	plans map[string]*plan
+	last  *plan // of the record before: topics come in runs
+	held  map[topicKey]bool
+}
+
+type topicKey struct{ topic, key string }
+
 // plan is what a write knows of one topic.
 type plan struct {
 	topic   *topicInfo
@@ -27,33 +43,32 @@ const (
 )
 
 // lookUp finds what is known of the records' topics, in one request for all that are not known.
-func (w *write) lookUp(ctx context.Context) {
-	w.plans = make(map[string]*plan)
+func (a *planner) lookUp(ctx context.Context) {
+	a.plans = make(map[string]*plan)
 	var names []string
-	for i := range w.recs {
-		name := w.recs[i].Topic
-		if _, seen := w.plans[name]; !seen {
-			w.plans[name] = nil
+	for i := range a.recs {
+		name := a.recs[i].Topic
+		if _, seen := a.plans[name]; !seen {
+			a.plans[name] = nil
 			names = append(names, name)
 		}
 	}
-	known := w.s.topics.get(ctx, names)
-	w.s.renewFor(known)
-	w.s.mu.Lock()
-	defer w.s.mu.Unlock()
+	known := a.s.topics.get(ctx, names)
+	a.s.renewFor(known)
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
 	for _, t := range known {
-		w.plans[t.name] = w.s.newPlan(t)
+		a.plans[t.name] = a.newPlan(t)
 	}
 }
 
-// newPlan is called with mu held.
-func (s *Sink) newPlan(t *topicInfo) *plan {
+// newPlan is called with s.mu held.
+func (a *planner) newPlan(t *topicInfo) *plan {
+	s := a.s
 	p := &plan{topic: t, limit: s.limit(t), keyless: -1,
 		flights: make([]*flight, t.partitions), busy: make([]bool, t.partitions)}
-	if len(s.busy) > 0 {
-		for i := range p.busy {
-			p.busy[i] = s.busy[target{t.name, int32(i)}] != nil
-		}
+	for i := range p.busy {
+		p.busy[i] = a.owes(target{t.name, int32(i)})
 	}
 	if p.topic.failure == nil && s.suspect[t.name] {
 		p.topic = &topicInfo{name: t.name, at: t.at, failure: &relay.Failure{Class: relay.ClassUnavailable,
@@ -77,54 +92,56 @@ func (s *Sink) renewFor(known []*topicInfo) {
 	}
 }
 
-// assign checks one record and finds its flight.
-func (w *write) assign(ctx context.Context, r *relay.Record) (*flight, *relay.Failure) {
-	p := w.last
+// place checks one record and finds its partition.
+func (a *planner) place(ctx context.Context, r *relay.Record) (*plan, int32, *relay.Failure) {
+	p := a.last
 	if p == nil || p.topic.name != r.Topic {
-		p = w.plans[r.Topic]
-		w.last = p
+		p = a.plans[r.Topic]
+		a.last = p
 	}
-	if len(w.held) > 0 && r.Key != nil && w.held[topicKey{r.Topic, string(r.Key)}] {
-		return nil, held(r.Topic)
+	if len(a.held) > 0 && r.Key != nil && a.held[topicKey{r.Topic, string(r.Key)}] {
+		return nil, 0, held(r.Topic)
 	}
 	if p.topic.failure != nil {
-		return nil, p.topic.failure
+		return nil, 0, p.topic.failure
 	}
-	if failure := w.checkSize(ctx, p, r); failure != nil {
-		return nil, failure
+	if failure := a.checkSize(ctx, p, r); failure != nil {
+		return nil, 0, failure
 	}
-	partition, failure := w.choose(ctx, p, r)
-	if failure != nil {
-		return nil, failure
+	partition, failure := a.choose(ctx, p, r)
+	return p, partition, failure
+}
+
+// hold holds back what follows a record of a key that was refused itself.
+func (a *planner) hold(r *relay.Record, failure *relay.Failure) {
+	if r.Key == nil || failure.Class != relay.ClassPermanent && failure.Class != relay.ClassRetriable {
+		return
 	}
-	f := p.flights[partition]
-	if f == nil {
-		f = &flight{w: w, to: target{r.Topic, partition}, topic: p.topic, limit: min(p.limit.bytes, maxBatch)}
-		p.flights[partition] = f
-		w.flights = append(w.flights, f)
+	if a.held == nil {
+		a.held = make(map[topicKey]bool)
 	}
-	return f, nil
+	a.held[topicKey{r.Topic, string(r.Key)}] = true
 }
 
 // checkSize compares the record with the topic's and the client's limit. A compressed record may be
 // smaller than it looks: the broker decides on those that only the topic's limit speaks against.
-func (w *write) checkSize(ctx context.Context, p *plan, r *relay.Record) *relay.Failure {
+func (a *planner) checkSize(ctx context.Context, p *plan, r *relay.Record) *relay.Failure {
 	size := batchOverhead + sizeOf(r)
 	if size <= p.limit.bytes {
 		return nil
 	}
-	if w.recheck(ctx, p); size <= p.limit.bytes {
+	if a.recheck(ctx, p); size <= p.limit.bytes {
 		return nil
 	}
-	own := w.s.cfg.MaxRequestSize
-	if w.s.cfg.Compression != "none" && size <= maxRecord && (own == 0 || size <= own) {
+	own := a.s.cfg.MaxRequestSize
+	if a.s.cfg.Compression != "none" && size <= maxRecord && (own == 0 || size <= own) {
 		return nil
 	}
 	return tooLargeFor(r.Topic, size, p.limit)
 }
 
 // choose finds the partition: the one asked for, else the key's, else one for records without a key.
-func (w *write) choose(ctx context.Context, p *plan, r *relay.Record) (int32, *relay.Failure) {
+func (a *planner) choose(ctx context.Context, p *plan, r *relay.Record) (int32, *relay.Failure) {
 	partitions := p.topic.partitions
 	switch {
 	case r.Key == nil && p.topic.compacted:
@@ -133,7 +150,7 @@ func (w *write) choose(ctx context.Context, p *plan, r *relay.Record) (int32, *r
 	case r.Partition != nil:
 		n := *r.Partition
 		if n >= partitions {
-			w.recheck(ctx, p)
+			a.recheck(ctx, p)
 			partitions = p.topic.partitions
 		}
 		if n < 0 || n >= partitions {
@@ -141,15 +158,15 @@ func (w *write) choose(ctx context.Context, p *plan, r *relay.Record) (int32, *r
 				Text: fmt.Sprintf("topic %s: partition %d does not exist, the topic has %d (0 to %d)", r.Topic, n, partitions, partitions-1),
 				Hint: "correct the route's partition, or add partitions; then postrider events retry"}
 		}
-		return n, w.closed(p, n)
+		return n, a.closed(p, n)
 	case r.Key != nil:
 		n := partitionOf(r.Key, partitions)
-		return n, w.closed(p, n)
+		return n, a.closed(p, n)
 	}
-	return w.chooseKeyless(p, r)
+	return a.chooseKeyless(p, r)
 }
 
-func (w *write) closed(p *plan, partition int32) *relay.Failure {
+func (*planner) closed(p *plan, partition int32) *relay.Failure {
 	if !p.busy[partition] {
 		return nil
 	}
@@ -158,34 +175,34 @@ func (w *write) closed(p *plan, partition int32) *relay.Failure {
 }
 
 // chooseKeyless stays with a partition for a batch's worth and then takes the next that owes nothing.
-func (w *write) chooseKeyless(p *plan, r *relay.Record) (int32, *relay.Failure) {
+func (a *planner) chooseKeyless(p *plan, r *relay.Record) (int32, *relay.Failure) {
 	size := sizeOf(r)
 	if p.keyless >= 0 && p.bytes+size <= keylessBatch {
 		p.bytes += size
 		return int32(p.keyless), nil
 	}
 	partitions := int(p.topic.partitions)
-	start := int(w.s.keyless.Add(1) % uint32(partitions))
+	start := int(a.s.keyless.Add(1) % uint32(partitions))
 	for i := range partitions {
 		if n := (start + i) % partitions; !p.busy[n] {
 			p.keyless, p.bytes = n, size
 			return int32(n), nil
 		}
 	}
-	return 0, w.closed(p, int32(start))
+	return 0, a.closed(p, int32(start))
 }
 
 // recheck looks a topic up again before a record is refused for what is known of it, once a write.
-func (w *write) recheck(ctx context.Context, p *plan) {
+func (a *planner) recheck(ctx context.Context, p *plan) {
 	if p.doubted {
 		return
 	}
 	p.doubted = true
-	t := w.s.topics.again(ctx, p.topic)
+	t := a.s.topics.again(ctx, p.topic)
 	if t.failure != nil || t == p.topic {
 		return
 	}
-	p.topic, p.limit = t, w.s.limit(t)
+	p.topic, p.limit = t, a.s.limit(t)
 	for int32(len(p.flights)) < t.partitions {
 		p.flights, p.busy = append(p.flights, nil), append(p.busy, false)
 	}

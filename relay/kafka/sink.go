@@ -129,7 +129,7 @@ func NewSink(cfg Config, opts Options) (*Sink, error) {
 // Write implements relay.Sink. Writes take turns: a second one waits for the first to return. On a
 // closed sink it returns without reporting anything.
 func (s *Sink) Write(ctx context.Context, recs []relay.Record, report func(i int, r relay.Result)) {
-	w := &write{s: s, recs: recs, report: report, done: make(chan struct{})}
+	w := &write{planner: planner{s: s, recs: recs, owes: s.owes}, report: report, done: make(chan struct{})}
 	select {
 	case <-s.stop:
 		return
@@ -217,6 +217,9 @@ func (s *Sink) tell(report func(int, relay.Result), i int, r relay.Result) {
 	defer s.calls.Done()
 	report(i, r)
 }
+
+// owes says whether a partition owes an answer. Called with mu held.
+func (s *Sink) owes(to target) bool { return s.busy[to] != nil }
 
 // begin counts a goroutine or callback that may report, unless the sink has been dropped.
 func (s *Sink) begin() bool {

@@ -13,21 +13,15 @@ import (
 
 // write is one call of Write and what it left behind.
 type write struct {
-	s      *Sink
-	recs   []relay.Record
+	planner
 	report func(int, relay.Result)
 
-	plans   map[string]*plan
-	last    *plan     // of the record before: topics come in runs
 	to      []*flight // by record; nil for those that were reported
 	flights []*flight
-	held    map[topicKey]bool
 
 	unfinished atomic.Int32
 	done       chan struct{} // closed when every flight has ended
 }
-
-type topicKey struct{ topic, key string }
 
 // rejectAll reports every record with the same failure.
 func (w *write) rejectAll(f *relay.Failure) {
@@ -67,15 +61,24 @@ func (s *Sink) unanswered() int64 {
 	return s.bytes
 }
 
+// assign checks one record and finds its flight.
+func (w *write) assign(ctx context.Context, r *relay.Record) (*flight, *relay.Failure) {
+	p, partition, failure := w.place(ctx, r)
+	if failure != nil {
+		return nil, failure
+	}
+	f := p.flights[partition]
+	if f == nil {
+		f = &flight{w: w, to: target{r.Topic, partition}, topic: p.topic, limit: min(p.limit.bytes, maxBatch)}
+		p.flights[partition] = f
+		w.flights = append(w.flights, f)
+	}
+	return f, nil
+}
+
 // refuse reports a record and, if it was refused itself, holds back those of its key behind it.
 func (w *write) refuse(i int, failure *relay.Failure) {
-	r := &w.recs[i]
-	if r.Key != nil && (failure.Class == relay.ClassPermanent || failure.Class == relay.ClassRetriable) {
-		if w.held == nil {
-			w.held = make(map[topicKey]bool)
-		}
-		w.held[topicKey{r.Topic, string(r.Key)}] = true
-	}
+	w.hold(&w.recs[i], failure)
 	w.s.tell(w.report, i, relay.Result{Failure: failure})
 }
 

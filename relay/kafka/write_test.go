@@ -251,7 +251,7 @@ func TestSink_ARoundIsOneBatchOrNothing(t *testing.T) {
 	require.Nil(t, send(t, s, record("t", "k", "0"))[0].Failure)
 
 	p := &pending{results: map[int]relay.Result{}, changed: make(chan struct{}, 1)}
-	w := &write{s: s, done: make(chan struct{}), report: func(i int, r relay.Result) {
+	w := &write{planner: planner{s: s}, done: make(chan struct{}), report: func(i int, r relay.Result) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.results[i] = r
