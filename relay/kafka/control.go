@@ -20,6 +20,9 @@ func (g *Group) prepare(ctx context.Context) error {
 		within, cancel := context.WithTimeout(ctx, g.lend.cfg.requestTimeout)
 		err := g.checkControl(within)
 		cancel()
+		if forbidden(err) && relay.AsSetup(err) == nil {
+			err = g.setup(err)
+		}
 		if err == nil || relay.AsSetup(err) != nil {
 			return err
 		}
@@ -30,6 +33,12 @@ func (g *Group) prepare(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// forbidden says whether a right is missing.
+func forbidden(err error) bool {
+	return errors.Is(err, kerr.GroupAuthorizationFailed) || errors.Is(err, kerr.TopicAuthorizationFailed) ||
+		errors.Is(err, kerr.ClusterAuthorizationFailed) || errors.Is(err, kerr.TransactionalIDAuthorizationFailed)
 }
 
 func (g *Group) checkControl(ctx context.Context) error {
@@ -178,12 +187,12 @@ func (g *Group) offsetFetch(ctx context.Context, lanes []int32, stable bool) ([]
 	var out []left
 	for _, rg := range resp.Groups {
 		if err := kerr.ErrorForCode(rg.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-			return nil, g.offsetError(err)
+			return nil, offsetError(err)
 		}
 		for _, rt := range rg.Topics {
 			for _, rp := range rt.Partitions {
 				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-					return nil, g.offsetError(err)
+					return nil, offsetError(err)
 				}
 				out = append(out, left{rp.Partition, rp.Offset, parseNote(rp.Metadata)})
 			}
@@ -192,12 +201,9 @@ func (g *Group) offsetFetch(ctx context.Context, lanes []int32, stable bool) ([]
 	return out, nil
 }
 
-func (g *Group) offsetError(err error) error {
-	switch {
-	case errors.Is(err, kerr.UnstableOffsetCommit):
+func offsetError(err error) error {
+	if errors.Is(err, kerr.UnstableOffsetCommit) {
 		return errUnstable
-	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.TopicAuthorizationFailed):
-		return g.setup(err)
 	}
 	return fmt.Errorf("read the lanes' positions: %w", err)
 }
