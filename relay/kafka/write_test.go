@@ -257,7 +257,7 @@ func TestSink_ARoundIsOneBatchOrNothing(t *testing.T) {
 		p.results[i] = r
 	}}
 	w.unfinished.Store(1)
-	f := &flight{w: w, to: target{"t", 0}, client: s.client, round: 3, limit: maxBatch}
+	f := &flight{w: w, to: target{"t", 0}, topic: &topicInfo{name: "t"}, client: s.client, round: 3, limit: maxBatch}
 	s.client.flights++
 	for i, value := range []string{poison, "1", "2"} {
 		x := &sending{flight: f, index: i, opens: i == 0}
