@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/md5" //nolint:gosec // spreads keys, protects nothing
 	"encoding/binary"
-	"hash/fnv"
 )
 
 // Lanes tells a relay which slices of the keys are its own. A lane is a hash slice, see LaneOf: one relay
@@ -66,9 +65,11 @@ func LaneOf(key string, n int32) int32 {
 	return int32(binary.BigEndian.Uint32(sum[:4]) % uint32(n))
 }
 
-// HashEvent is the FNV-1a hash of an event id.
+// HashEvent is the 64-bit FNV-1a hash of an event id.
 func HashEvent(id string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(id))
-	return h.Sum64()
+	h := uint64(14695981039346656037)
+	for i := range len(id) {
+		h = (h ^ uint64(id[i])) * 1099511628211
+	}
+	return h
 }

@@ -162,7 +162,9 @@ func (s *sender) record(e *Event) (Record, *Failure) {
 	}
 	rec, failure := s.o.Encode.Encode(e, d)
 	rec.Topic = d.Topic
-	rec.Row, rec.Event, rec.Lane = e.Row, HashEvent(e.ID), e.lane
+	if s.owner.n > 0 {
+		rec.Row, rec.Event, rec.Lane = e.Row, HashEvent(e.ID), e.lane
+	}
 	return rec, failure
 }
 

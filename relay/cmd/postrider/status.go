@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/relay/app"
 	"github.com/postrider/postrider/relay/config"
+	"github.com/postrider/postrider/relay/kafka"
 )
 
 // statusBound is where status stops counting rows.
@@ -28,9 +30,9 @@ type statusDocument struct {
 		BlockedKeys      relay.Count `json:"blocked_keys"`
 		OldestPendingAge float64     `json:"oldest_pending_age_seconds"`
 	} `json:"outbox"`
-	Relays []map[string]any `json:"relays"`
-	Lanes  []any            `json:"lanes"`
-	Source map[string]any   `json:"source"`
+	Relays []map[string]any   `json:"relays"`
+	Lanes  []kafka.LaneStatus `json:"lanes"`
+	Source map[string]any     `json:"source"`
 }
 
 func statusCommand(c *cli) *cobra.Command {
@@ -57,7 +59,8 @@ func (c *cli) status(ctx context.Context, cfg *config.Config, store relay.Admin)
 	var doc statusDocument
 	doc.Outbox.New, doc.Outbox.Sending, doc.Outbox.Failed, doc.Outbox.Dead = n.New, n.Sending, n.Failed, n.Dead
 	doc.Outbox.BlockedKeys, doc.Outbox.OldestPendingAge = n.BlockedKeys, n.OldestPendingAge.Seconds()
-	doc.Lanes = []any{}
+	var silent string
+	doc.Lanes, silent = askLanes(ctx, cfg)
 	doc.Source = map[string]any{"kind": cfg.Relay.Source, "claim": string(cfg.Relay.Claim)}
 	relays, reason := askRelay(ctx, cfg.HTTP.Listen)
 	doc.Relays = relays
@@ -72,6 +75,12 @@ func (c *cli) status(ctx context.Context, cfg *config.Config, store relay.Admin)
 		}
 		for _, r := range relays {
 			t.row("relay", r["state"], relayLine(r))
+		}
+		for _, o := range owners(doc.Lanes) {
+			t.row("lanes", o.lanes, o.relay)
+		}
+		if silent != "" {
+			t.row("lanes", "unknown", silent)
 		}
 	})
 }
@@ -107,6 +116,47 @@ func askRelay(ctx context.Context, listen string) (relays []map[string]any, reas
 		return relays, "something else answers at http.listen " + listen
 	}
 	return body.Relays, ""
+}
+
+// askLanes asks the cluster who has which lane; it not answering is an answer, not an error.
+func askLanes(ctx context.Context, cfg *config.Config) (lanes []kafka.LaneStatus, silent string) {
+	none := []kafka.LaneStatus{}
+	if cfg.Relay.Claim != relay.ClaimLanes {
+		return none, ""
+	}
+	props, problems, _ := kafka.Parse(cfg.Kafka.Reveal())
+	if len(problems) > 0 {
+		return none, "the kafka section has mistakes: postrider config validate"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	lanes, err := kafka.DescribeLanes(ctx, props, cfg.Outbox.Name)
+	if err != nil {
+		return none, "Kafka does not answer: " + err.Error()
+	}
+	if lanes == nil {
+		return none, "no relay has shared this outbox by lanes yet"
+	}
+	return lanes, ""
+}
+
+// laneOwner is a relay and its lanes, for people.
+type laneOwner struct{ relay, lanes string }
+
+func owners(lanes []kafka.LaneStatus) (out []laneOwner) {
+	for _, l := range lanes {
+		name := "nobody works on them"
+		if l.Relay != "" {
+			name = "relay " + l.Relay + " at " + l.Host
+		}
+		i := slices.IndexFunc(out, func(o laneOwner) bool { return o.relay == name })
+		if i < 0 {
+			out = append(out, laneOwner{relay: name, lanes: fmt.Sprint(l.Lane)})
+			continue
+		}
+		out[i].lanes += " " + fmt.Sprint(l.Lane)
+	}
+	return out
 }
 
 func count(c relay.Count) string {

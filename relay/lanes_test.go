@@ -1,0 +1,28 @@
+package relay
+
+import (
+	"hash/fnv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLaneOf: the lane of a key is for good. Were it to change, two relays of different versions would work on
+// one key.
+func TestLaneOf(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]int32{"": 9, "a": 9, "ORD-1": 10, "订单-1": 2, "\u00e9": 7, "e\u0301": 15, strings.Repeat("x", 1000): 4} {
+		require.Equal(t, want, LaneOf(key, 16), "%.20q", key)
+		require.Zero(t, LaneOf(key, 1))
+	}
+}
+
+func TestHashEvent(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"", "a", "018f3f9e-0000-7000-8000-000000000001", "事件"} {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(id))
+		require.Equal(t, h.Sum64(), HashEvent(id))
+	}
+}
