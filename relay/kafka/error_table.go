@@ -20,12 +20,15 @@ type placement struct {
 }
 
 const (
-	hintCluster  = "the cluster takes records again once it has recovered"
-	hintProducer = "the producer starts over with a new id by itself"
-	hintTopicACL = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Write --operation Describe --topic '{topic}'"
-	hintCreate   = "create it: kafka-topics.sh --bootstrap-server {servers} --create --topic '{topic}' --partitions 12 --replication-factor 3"
-	hintLimit    = "raise max.message.bytes of the topic, or make the event smaller; then postrider events retry"
-	hintForeign  = "this answer does not belong to writing records: look into the broker's log"
+	hintCluster      = "the cluster takes records again once it has recovered"
+	hintProducer     = "the producer starts over with a new id by itself"
+	hintTopicACL     = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Write --operation Describe --topic '{topic}'"
+	hintCreate       = "create it: kafka-topics.sh --bootstrap-server {servers} --create --topic '{topic}' --partitions 12 --replication-factor 3"
+	hintLimit        = "raise max.message.bytes of the topic, or make the event smaller; then postrider events retry"
+	hintTransactions = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Write --operation Describe --transactional-id '{topic}' --resource-pattern-type prefixed"
+	hintGroup        = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Read --group '{topic}'"
+	hintControl      = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Read --operation Write --operation Create --topic '{topic}'"
+	hintForeign      = "this answer does not belong to writing records: look into the broker's log"
 )
 
 var (

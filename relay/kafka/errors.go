@@ -20,6 +20,7 @@ const (
 	CodePartitionOutOfRange = "PARTITION_OUT_OF_RANGE" // an explicit partition that the topic lacks
 	CodeUnreachable         = "BROKER_UNREACHABLE"     // the network, or no broker behind it
 	CodeTLS                 = "TLS_REFUSED"            // a certificate that is not accepted
+	CodeFenced              = "FENCED"                 // the record's lane is another relay's
 	CodeCancelled           = "WRITE_CANCELLED"        // the caller's context ended before the record was sent
 	CodeClosed              = "SINK_CLOSED"            // the sink was closed before the record was sent
 	CodeClient              = "CLIENT_ERROR"           // anything else the client library reports

@@ -49,6 +49,7 @@ type flight struct {
 type sending struct {
 	rec    kgo.Record
 	flight *flight
+	tx     *transaction
 	index  int // in the caller's slice
 	size   int // bytes, the batch's frame left out
 
