@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/postrider/postrider/relay"
@@ -36,27 +37,60 @@ place BIGINT PATH '$[9]')) d STRAIGHT_JOIN %s t%s ON t.%s = d.n`, maxError, l.ta
 // The states in the JSON are numbers, so that no collation is asked whether two words are the same.
 var markStates = []relay.State{relay.StateNew, relay.StateSending, relay.StateSent, relay.StateFailed, relay.StateDead}
 
+// encode writes the outcomes as JSON, by hand: this is the hot path of the marks.
 func (l *layout) encode(outs []relay.Outcome) (string, error) {
-	rows := make([][]any, len(outs))
-	for i, o := range outs {
-		row := []any{json.Number(o.Row), slices.Index(markStates, o.From), o.Claim, slices.Index(markStates, o.State),
-			0, 0, nil, nil, nil, nil}
+	b := make([]byte, 0, 64*len(outs)+2)
+	b = append(b, '[')
+	for i := range outs {
+		o := &outs[i]
+		if !decimal(string(o.Row)) {
+			return "", fmt.Errorf("row %q is no number", o.Row)
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, '['), o.Row...)
+		b = appendNumbers(b, int64(slices.Index(markStates, o.From)))
+		b = appendText(append(b, ','), o.Claim)
+		attempt, wait := int64(0), int64(0)
 		if o.Attempt {
-			row[4] = 1
+			attempt = 1
 		}
 		if o.RetryAfter > 0 { // never early
-			row[5] = o.RetryAfter.Microseconds() + l.roundUp(l.cols.NextRetryAt)
+			wait = o.RetryAfter.Microseconds() + l.roundUp(l.cols.NextRetryAt)
 		}
+		b = appendNumbers(b, int64(slices.Index(markStates, o.State)), attempt, wait)
 		switch o.State {
 		case relay.StateSent:
-			row[7], row[8], row[9] = o.Receipt.Topic, o.Receipt.Partition, o.Receipt.Offset
+			b = appendText(append(b, ",null,"...), o.Receipt.Topic)
+			b = appendNumbers(b, int64(o.Receipt.Partition), o.Receipt.Offset)
 		case relay.StateFailed, relay.StateDead:
-			row[6] = l.cutError(o.LastError)
+			b = appendText(append(b, ','), l.cutError(o.LastError))
 		}
-		rows[i] = row
+		b = append(b, ']')
 	}
-	text, err := json.Marshal(rows)
-	return string(text), err
+	return string(append(b, ']')), nil
+}
+
+func decimal(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+func appendNumbers(b []byte, ns ...int64) []byte {
+	for _, n := range ns {
+		b = strconv.AppendInt(append(b, ','), n, 10)
+	}
+	return b
+}
+
+// appendText writes a JSON string.
+func appendText(b []byte, s string) []byte {
+	plain := !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' })
+	if !plain {
+		text, _ := json.Marshal(s) // a string is always encodable
+		return append(b, text...)
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // maxError is the longest error that is kept, in characters.
