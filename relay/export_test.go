@@ -16,8 +16,10 @@ func Leftovers(r *Relay) string {
 	for _, s := range r.send {
 		s.mu.Lock()
 		late, lateBytes, graves = late+len(s.late.events), lateBytes+s.late.bytes, graves+len(s.graves)
-		late += len(s.queue.evs)
 		s.mu.Unlock()
+		s.queue.mu.Lock()
+		late += len(s.queue.evs)
+		s.queue.mu.Unlock()
 	}
 	r.settle.mu.Lock()
 	queue := len(r.settle.queue)
