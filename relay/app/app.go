@@ -121,23 +121,20 @@ func (a *app) once(ctx context.Context) error {
 	for _, n := range store.Notices() {
 		a.log.Info("about the table", "notice", n)
 	}
-	sink, err := a.openSink(ctx)
+	o := a.relayOptions(store)
+	flows, err := a.openFlows(ctx, &o)
 	if err != nil {
 		_ = store.Close()
 		return err
 	}
-	o := a.relayOptions(store, sink)
-	if err := a.shareLanes(&o, sink); err != nil {
-		_ = store.Close()
-		_ = sink.Close(ctx)
-		return err
-	}
 	r := relay.New(o)
-	// Connections that fail have no record to tell of it: the sink's own word fills in.
+	// Connections that fail have no record to tell of it: the sinks' own word fills in.
 	status := func() relay.Status {
 		s := r.Status()
-		if trouble := sink.Health().Trouble; s.KafkaTrouble == "" && trouble != nil {
-			s.KafkaTrouble = trouble.Error()
+		for _, f := range flows {
+			if trouble := f.Health().Trouble; s.KafkaTrouble == "" && trouble != nil {
+				s.KafkaTrouble = trouble.Error()
+			}
 		}
 		return s
 	}
@@ -147,22 +144,6 @@ func (a *app) once(ctx context.Context) error {
 	defer a.metrics.Watch(nil, nil, a.log)
 	a.o.Notify("READY=1")
 	return r.Run(ctx)
-}
-
-func (a *app) openSink(ctx context.Context) (*kafka.Sink, error) {
-	sink, err := kafka.NewSink(a.kafka, a.sinkOptions())
-	if err != nil {
-		return nil, fmt.Errorf("set up the Kafka client: %w", err)
-	}
-	_, err = await(ctx, a, theKafka, func() (struct{}, error) { return struct{}{}, sink.Ping(ctx) })
-	if err != nil {
-		_ = sink.Close(ctx)
-		return nil, err
-	}
-	for _, f := range sink.CheckTopics(ctx, a.knownTopics()) {
-		a.log.Warn("about a topic", "topic", f.Topic, "problem", f.Problem, "advice", f.Advice)
-	}
-	return sink, nil
 }
 
 func (a *app) sinkOptions() kafka.Options {
@@ -205,10 +186,10 @@ func topics(routes []relay.Route) []relay.Template {
 	return ts
 }
 
-func (a *app) relayOptions(store relay.Store, sink relay.Sink) relay.Options {
+func (a *app) relayOptions(store relay.Store) relay.Options {
 	c := a.cfg
 	return relay.Options{
-		Name: c.Relay.Name, Store: store, Sink: sink, Claim: c.Relay.Claim,
+		Name: c.Relay.Name, Store: store, Claim: c.Relay.Claim,
 		Router:          c.Router(),
 		Encode:          relay.Encoder{Envelope: c.Record.Envelope, ContentType: c.Record.ContentType, DenyHeaders: c.Record.Headers.Deny},
 		Retry:           c.Backoff(),

@@ -17,9 +17,10 @@ func (c *checker) relay() {
 	within(c, "relay.lanes", r.Lanes, 1, 1000)
 	within(c, "relay.flows", r.Flows, 1, 16)
 	c.duration("relay.session_timeout", r.SessionTimeout, time.Second, 30*time.Minute)
-	c.choice("relay.delivery", r.Delivery, []string{"at-least-once"}, map[string]string{
-		"exactly-once": "write delivery: at-least-once and let consumers use the inbox, which drops doubles",
-	})
+	c.choice("relay.delivery", r.Delivery, []string{AtLeastOnce, ExactlyOnce}, nil)
+	if r.Delivery == ExactlyOnce && r.Claim != relay.ClaimLanes {
+		c.bad("relay.delivery", "exactly-once needs relays that Kafka can fence, which claim: "+string(r.Claim)+" does not give", "write claim: lanes, or delivery: at-least-once")
+	}
 	c.choice("relay.after_send", r.AfterSend, []string{"mark", "delete"}, map[string]string{"leave": "write after_send: mark or delete"})
 	within(c, "relay.batch", r.Batch, 1, 100_000)
 	within(c, "relay.batch_bytes", r.BatchBytes, KiB, GiB)

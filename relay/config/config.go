@@ -68,6 +68,15 @@ type Headers struct {
 	Deny []string // names that never leave; compared without case
 }
 
+// The deliveries.
+const (
+	// AtLeastOnce: after a crash or an answer that was lost, some events come twice, with the same id.
+	AtLeastOnce = "at-least-once"
+	// ExactlyOnce: readers of committed records see each event once. Events go in transactions; needs claim:
+	// lanes and brokers with transaction.version 2 (Kafka 4.0).
+	ExactlyOnce = "exactly-once"
+)
+
 // Relay says how events are read, sent and settled.
 type Relay struct {
 	Name              string // shown in locks and logs; the host's name by default
@@ -76,7 +85,7 @@ type Relay struct {
 	Lanes             int           // claim: lanes: how many; fixed by the control topic once it exists
 	Flows             int           // claim: lanes: how many send side by side
 	SessionTimeout    time.Duration // claim: lanes: how long a silent relay keeps its lanes
-	Delivery          string        // "at-least-once"
+	Delivery          string        // AtLeastOnce or ExactlyOnce
 	Batch             int           // events
 	BatchBytes        Size
 	PollInterval      time.Duration // idle sleep
@@ -137,7 +146,7 @@ func Default() Config {
 			Claim:        relay.ClaimSingle,
 			Lanes:        16,
 			Flows:        2,
-			Delivery:     "at-least-once",
+			Delivery:     AtLeastOnce,
 			Batch:        2000,
 			BatchBytes:   8 * MiB,
 			PollInterval: 500 * time.Millisecond,

@@ -145,7 +145,6 @@ func deep(n int) string {
 func TestLoad_NotYet(t *testing.T) {
 	t.Parallel()
 	for yaml, key := range map[string]string{
-		"relay: {delivery: exactly-once}":           "relay.delivery",
 		"relay: {source: tail}":                     "relay.source",
 		"relay: {after_send: leave}":                "relay.after_send",
 		"record: {profile: debezium}":               "record.profile",

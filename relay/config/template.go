@@ -45,7 +45,7 @@ var docs = map[string]string{
 	"relay.lanes":           "claim: lanes only: into how many lanes the keys fall, for good: the control topic <outbox.name>.postrider has as many partitions.",
 	"relay.flows":           "claim: lanes only: how many flows send side by side, each with its share of the lanes.",
 	"relay.session_timeout": "claim: lanes only: how long a relay that is silent keeps its lanes. Brokers refuse less than 6s unless told otherwise.",
-	"relay.delivery":        "at-least-once: after a crash some events come twice, with the same id.",
+	"relay.delivery":        "at-least-once: after a crash some events come twice, with the same id.\nexactly-once: readers of committed records (isolation.level=read_committed) see each once. Needs claim: lanes and Kafka 4.",
 	"relay.batch":           "The most events, and bytes of events, that are read at once.",
 
 	"relay.batch_bytes":                      "",

@@ -102,6 +102,9 @@ func NewGroup(cfg Config, opts Options, o GroupOptions) (*Group, error) {
 	return g, nil
 }
 
+// Close ends a Group whose Run was never called; Run closes it itself.
+func (g *Group) Close(ctx context.Context) error { return g.lend.Close(ctx) }
+
 // newRun names this run: the relay's name and a number that no other run has.
 func newRun(name string) string {
 	var b [4]byte

@@ -1,0 +1,94 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/relay/config"
+	"github.com/postrider/postrider/relay/kafka"
+)
+
+// flow is a way to Kafka.
+type flow interface {
+	relay.Sink
+	Ping(ctx context.Context) error
+	CheckTopics(ctx context.Context, names []string) []kafka.Finding
+	Health() kafka.Health
+}
+
+// openFlows gives the relay its ways to Kafka, and its part in the group of lanes if it shares them. It waits for
+// a cluster that does not answer.
+func (a *app) openFlows(ctx context.Context, o *relay.Options) (flows []flow, err error) {
+	var group *kafka.Group
+	n := 1
+	if o.Claim == relay.ClaimLanes {
+		if group, err = a.newGroup(); err != nil {
+			return nil, err
+		}
+		n = min(a.cfg.Relay.Flows, a.cfg.Relay.Lanes)
+		o.Lanes, o.LaneCount = group, int32(a.cfg.Relay.Lanes)
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, f := range flows {
+			_ = f.Close(ctx)
+		}
+		if group != nil {
+			_ = group.Close(ctx)
+		}
+	}()
+	for i := range n {
+		f, err := a.newFlow(group, i)
+		if err != nil {
+			return flows, fmt.Errorf("set up the Kafka client: %w", err)
+		}
+		flows, o.Flows = append(flows, f), append(o.Flows, f)
+	}
+	_, err = await(ctx, a, theKafka, func() (struct{}, error) { return struct{}{}, flows[0].Ping(ctx) })
+	if err != nil {
+		return flows, err
+	}
+	for _, f := range flows[0].CheckTopics(ctx, a.knownTopics()) {
+		a.log.Warn("about a topic", "topic", f.Topic, "problem", f.Problem, "advice", f.Advice)
+	}
+	return flows, nil
+}
+
+func (a *app) newFlow(group *kafka.Group, number int) (flow, error) {
+	if a.cfg.Relay.Delivery == config.ExactlyOnce {
+		return kafka.NewTransactions(a.kafka, a.sinkOptions(), group, number)
+	}
+	return kafka.NewSink(a.kafka, a.sinkOptions())
+}
+
+func (a *app) newGroup() (*kafka.Group, error) {
+	c := a.cfg.Relay
+	o := kafka.GroupOptions{
+		Name: a.cfg.Outbox.Name, Relay: c.Name, Table: a.identity(), Lanes: int32(c.Lanes), SessionTimeout: c.SessionTimeout,
+		GiveTimeout: c.ShutdownTimeout,
+	}
+	if c.Delivery == config.ExactlyOnce {
+		o.Flows = c.Flows
+	}
+	group, err := kafka.NewGroup(a.kafka, kafka.Options{Logger: a.log}, o)
+	if err != nil {
+		return nil, fmt.Errorf("set up the group of lanes: %w", err)
+	}
+	return group, nil
+}
+
+// identity names database and table for people and for comparison: lanes belong to one table.
+func (a *app) identity() string {
+	u, err := url.Parse(a.cfg.DatabaseURL())
+	if err != nil {
+		return a.cfg.Outbox.Table
+	}
+	if u.Opaque != "" {
+		return u.Scheme + ":" + u.Opaque + " " + a.cfg.Outbox.Table
+	}
+	return u.Scheme + "://" + u.Host + u.Path + " " + a.cfg.Outbox.Table
+}
