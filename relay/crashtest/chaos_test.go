@@ -113,7 +113,7 @@ const chaosDistance = 10 * time.Millisecond
 func torment(t *testing.T, s *servers, c chaosRun, seed uint64, long time.Duration) {
 	w := newWorld(t, c.server, s.addr[c.server.variable], s.addr[kafkaVariable], chaosSettings(c))
 	for _, r := range w.relays {
-		r.kafka.usual = chaosDistance
+		r.kafka.usual.Store(int64(chaosDistance))
 	}
 	w.start(t)
 	w.relays[0].ready(t)

@@ -41,7 +41,7 @@ var plantedBugs = []planted{
 		"TestCase_O01"},
 	{"gates not loaded at the start", []change{{"relay.go", "	r.gate.load(ds)\n", ""}}, "TestCase_O01"},
 	{"mark without the claim's condition, PostgreSQL", []change{
-		{"postgres/settle.go", `"%s = o.id AND (%s = CASE o.f`, `"%s = o.id AND (TRUE OR (%s = CASE o.f`},
+		{"postgres/settle.go", `same := fmt.Sprintf("(%s = CASE o.f`, `same := fmt.Sprintf("(TRUE OR (%s = CASE o.f`},
 		{"postgres/settle.go", `AND (o.tries < 0 OR %s = o.tries)"`, `AND (o.tries < 0 OR %s = o.tries))"`}},
 		"TestCase_C08.*/postgres"},
 	{"mark without the claim's condition, MySQL", []change{{"mysql/marks.go", "if len(where) == 0 {", "if true || len(where) == 0 {"}},
@@ -50,7 +50,7 @@ var plantedBugs = []planted{
 		"if len(holders) == 0 || len(ids) == 0 {", "if true || len(holders) == 0 || len(ids) == 0 {"}},
 		"TestCase_P08_OutageCostsNothing/postgres"},
 	{"no order in what is read", []change{
-		{"poller.go", "p.trouble.reset()\n\tif got.Reclaimed", "p.trouble.reset()\n\trand.Shuffle(len(got.Events), func(i, j int) { got.Events[i], got.Events[j] = got.Events[j], got.Events[i] })\n\tif got.Reclaimed"},
+		{"poller.go", "\tp.gate.take(evs)\n", "\trand.Shuffle(len(evs), func(i, j int) { evs[i], evs[j] = evs[j], evs[i] })\n\tp.gate.take(evs)\n"},
 		{"poller.go", "\t\"log/slog\"\n", "\t\"log/slog\"\n\t\"math/rand/v2\"\n"}},
 		"TestKill_AfterReading/postgres-single"},
 	{"a claim is forgotten when the end comes", []change{{"relay.go", "if r.o.Claim != ClaimRows {", "if true || r.o.Claim != ClaimRows {"}},

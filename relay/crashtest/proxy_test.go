@@ -21,10 +21,10 @@ type proxy struct {
 	server string
 	frames func(p *proxy) framing // nil: bytes as they come
 
-	requests, replies valve         // the two directions
-	refuses           atomic.Bool   // new connections are closed at once
-	usual             time.Duration // added to each chunk, in both directions; set before it is used
-	delay             atomic.Int64  // more of it, in nanoseconds
+	requests, replies valve        // the two directions
+	refuses           atomic.Bool  // new connections are closed at once
+	usual             atomic.Int64 // added to each chunk, in both directions, nanoseconds
+	delay             atomic.Int64 // more of it, in nanoseconds
 
 	refused sync.Map // names and ids of topics that take no records (Kafka)
 
@@ -209,7 +209,7 @@ func (p *proxy) carry(l *link, from, to net.Conn, next func(io.Reader) ([]byte, 
 			if to == l.server {
 				p.muteAfter(l, chunk)
 			}
-			if d := p.usual + time.Duration(p.delay.Load()); d > 0 {
+			if d := time.Duration(p.usual.Load() + p.delay.Load()); d > 0 {
 				time.Sleep(d)
 			}
 			if to == l.client && !l.mute.pass(l.gone) {
