@@ -71,6 +71,7 @@ func newSpace(t testing.TB, server, ddl string, zone ...string) *space {
 	require.NoError(t, err)
 	q := u.Query()
 	q.Set("search_path", s.schema+",pg_catalog")
+	q.Set("synchronous_commit", "off") // no test looks at the table after the server has crashed
 	u.RawQuery = q.Encode()
 	s.url = u.String()
 	s.service = s.url
@@ -164,7 +165,8 @@ type shape struct {
 	claims []relay.ClaimMode
 	// through is the variable of the server that the store connects to, if not the one under test.
 	through string
-	once    bool // on one server
+	once    bool // on one server: the oldest, or the newest if newest says so
+	newest  bool
 	// zone is the time zone of the service's sessions; the store is told by Table.TimeZone.
 	zone string
 }
@@ -184,7 +186,25 @@ type testTable struct {
 	space *space
 
 	mu   sync.Mutex
-	side *pgx.Conn // for Row and Edit
+	side *pgx.Conn   // for Row and Edit
+	free []*pgx.Conn // of transactions that have ended: a handshake takes longer than most of them
+}
+
+func (tt *testTable) take() *pgx.Conn {
+	tt.mu.Lock()
+	defer tt.mu.Unlock()
+	if n := len(tt.free); n > 0 {
+		conn := tt.free[n-1]
+		tt.free = tt.free[:n-1]
+		return conn
+	}
+	return tt.space.conn()
+}
+
+func (tt *testTable) put(conn *pgx.Conn) {
+	tt.mu.Lock()
+	defer tt.mu.Unlock()
+	tt.free = append(tt.free, conn)
 }
 
 // aside runs f on a connection beside the store's.
@@ -221,17 +241,18 @@ func (tt *testTable) Open(ctx context.Context, o relay.StoreOptions) (relaytest.
 }
 
 type testTx struct {
-	t    testing.TB
-	sh   shape
-	conn *pgx.Conn
-	tx   pgx.Tx
+	t     testing.TB
+	sh    shape
+	table *testTable
+	conn  *pgx.Conn
+	tx    pgx.Tx
 }
 
 func (tt *testTable) Begin(t *testing.T) relaytest.Tx {
-	conn := tt.space.conn()
+	conn := tt.take()
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
-	return &testTx{t: t, sh: tt.shape, conn: conn, tx: tx}
+	return &testTx{t: t, sh: tt.shape, table: tt, conn: conn, tx: tx}
 }
 
 // column resolves a logical column of the shape, "" when the shape has none.
@@ -308,12 +329,12 @@ func typeAfter(ddl, name string) string {
 
 func (x *testTx) Commit() {
 	require.NoError(x.t, x.tx.Commit(context.Background()))
-	_ = x.conn.Close(context.Background())
+	x.table.put(x.conn)
 }
 
 func (x *testTx) Rollback() {
 	require.NoError(x.t, x.tx.Rollback(context.Background()))
-	_ = x.conn.Close(context.Background())
+	x.table.put(x.conn)
 }
 
 // naive says that the shape's times have no zone.

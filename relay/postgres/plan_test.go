@@ -67,6 +67,10 @@ func TestCase_C17_Plans(t *testing.T) {
 				}
 				st := s.open(func(o *relay.StoreOptions) { o.Table = c.table })
 				q, none := st.reader.sql, []string{}
+				laned := *st.layout
+				laned.lanes = testLanes
+				some, mine := newStatements(&laned, true), make([]bool, testLanes)
+				mine[3] = true
 				before := st.engine.cursor()
 				require.Zero(t, before)
 				began := time.Now()
@@ -78,13 +82,17 @@ func TestCase_C17_Plans(t *testing.T) {
 					sql  string
 					args []any
 				}{
-					"forward":         {q.forward, []any{200_000, 2000, 1 << 20, 2000}},
-					"forward blocked": {q.forwardBlocked, []any{200_000, 2000, 1 << 20, 2000, []string{"k1", "k2"}}},
-					"lookup":          {q.lookup, []any{[]int64{7, 100, 200_001}, []int64{7, 120, 200_001}, 2000, 1 << 20}},
-					"due":             {q.due, []any{1000, 2000, 1 << 20}},
-					"due exact":       {q.dueExact, []any{1000, 2000, 1 << 20, none, []int64{}, []int64{}}},
-					"replay":          {q.replay, []any{199_990, 200_100, 2000, 1 << 20, 2000, []string{"k1"}}},
-					"settle":          {st.marks.fresh, []any{seq(200_001, 100), topics(100), make([]int32, 100), seq(1, 100)}},
+					"forward":            {q.forward, []any{200_000, 2000, 1 << 20, 2000}},
+					"forward blocked":    {q.forwardBlocked, []any{200_000, 2000, 1 << 20, 2000, []string{"k1", "k2"}}},
+					"lookup":             {q.lookup, []any{[]int64{7, 100, 200_001}, []int64{7, 120, 200_001}, 2000, 1 << 20}},
+					"due":                {q.due, []any{1000, 2000, 1 << 20}},
+					"due exact":          {q.dueExact, []any{1000, 2000, 1 << 20, none, []int64{}, []int64{}}},
+					"replay":             {q.replay, []any{199_990, 200_100, 2000, 1 << 20, 2000, []string{"k1"}}},
+					"settle":             {st.marks.fresh, []any{seq(200_001, 100), topics(100), make([]int32, 100), seq(1, 100)}},
+					"forward in lanes":   {some.forward, []any{200_000, 2000, 1 << 20, 2000, mine}},
+					"lookup in lanes":    {some.lookup, []any{[]int64{7, 100, 200_001}, []int64{7, 120, 200_001}, 2000, 1 << 20, mine, 2000}},
+					"due in lanes":       {some.due, []any{1000, 2000, 1 << 20, mine}},
+					"due exact in lanes": {some.dueExact, []any{1000, 2000, 1 << 20, none, []int64{}, []int64{}, mine}},
 				} {
 					text, pages := plan(t, st, run.sql, run.args...)
 					require.NotContains(t, text, "Seq Scan on outbox", name)
