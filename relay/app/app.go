@@ -122,7 +122,7 @@ func (a *app) once(ctx context.Context) error {
 		a.log.Info("about the table", "notice", n)
 	}
 	o := a.relayOptions(store)
-	flows, err := a.openFlows(ctx, &o)
+	flows, err := a.openFlows(ctx, store, &o)
 	if err != nil {
 		_ = store.Close()
 		return err

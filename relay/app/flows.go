@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"net/url"
 
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/relay/config"
@@ -20,11 +19,11 @@ type flow interface {
 
 // openFlows gives the relay its ways to Kafka, and its part in the group of lanes if it shares them. It waits for
 // a cluster that does not answer.
-func (a *app) openFlows(ctx context.Context, o *relay.Options) (flows []flow, err error) {
+func (a *app) openFlows(ctx context.Context, store Store, o *relay.Options) (flows []flow, err error) {
 	var group *kafka.Group
 	n := 1
 	if o.Claim == relay.ClaimLanes {
-		if group, err = a.newGroup(); err != nil {
+		if group, err = a.newGroup(ctx, store); err != nil {
 			return nil, err
 		}
 		n = min(a.cfg.Relay.Flows, a.cfg.Relay.Lanes)
@@ -65,10 +64,14 @@ func (a *app) newFlow(group *kafka.Group, number int) (flow, error) {
 	return kafka.NewSink(a.kafka, a.sinkOptions())
 }
 
-func (a *app) newGroup() (*kafka.Group, error) {
+func (a *app) newGroup(ctx context.Context, store Store) (*kafka.Group, error) {
+	table, err := store.Identity(ctx)
+	if err != nil {
+		return nil, err
+	}
 	c := a.cfg.Relay
 	o := kafka.GroupOptions{
-		Name: a.cfg.Outbox.Name, Relay: c.Name, Table: a.identity(), Lanes: int32(c.Lanes), SessionTimeout: c.SessionTimeout,
+		Name: a.cfg.Outbox.Name, Relay: c.Name, Table: table, Lanes: int32(c.Lanes), SessionTimeout: c.SessionTimeout,
 		GiveTimeout: c.ShutdownTimeout,
 	}
 	if c.Delivery == config.ExactlyOnce {
@@ -79,16 +82,4 @@ func (a *app) newGroup() (*kafka.Group, error) {
 		return nil, fmt.Errorf("set up the group of lanes: %w", err)
 	}
 	return group, nil
-}
-
-// identity names database and table for people and for comparison: lanes belong to one table.
-func (a *app) identity() string {
-	u, err := url.Parse(a.cfg.DatabaseURL())
-	if err != nil {
-		return a.cfg.Outbox.Table
-	}
-	if u.Opaque != "" {
-		return u.Scheme + ":" + u.Opaque + " " + a.cfg.Outbox.Table
-	}
-	return u.Scheme + "://" + u.Host + u.Path + " " + a.cfg.Outbox.Table
 }

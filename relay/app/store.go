@@ -20,6 +20,8 @@ type Store interface {
 	// Notices are facts about the table worth a line at start, such as a column type that rewrites
 	// payloads.
 	Notices() []string
+	// Identity names database and table wherever they are reached from.
+	Identity(ctx context.Context) (string, error)
 }
 
 // OpenStore opens the configured table once and checks it. A server that does not answer is a
