@@ -119,8 +119,9 @@ func (b *batch) send(ctx context.Context, s *slot) (taken bool) {
 			return true
 		case endAborted:
 			before := b.waiting.Load()
-			b.narrow(s, b.judge(x))
-			if b.waiting.Load() < before {
+			suspects, shrunk := b.judge(x)
+			b.narrow(s, suspects)
+			if shrunk || b.waiting.Load() < before {
 				tries = -1
 			}
 			err = errNothingThrough
@@ -198,8 +199,8 @@ func (b *batch) done(x *transaction) {
 }
 
 // judge reports what an aborted transaction has told of single records and of partitions. It returns those that
-// brokers refused together.
-func (b *batch) judge(x *transaction) (suspects []int) {
+// brokers refused together; shrunk is true when some of them were only too many for a batch, perhaps.
+func (b *batch) judge(x *transaction) (suspects []int, shrunk bool) {
 	for _, s := range x.shares {
 		var bad []*sending
 		for _, y := range s.todo[:s.sent] {
@@ -223,6 +224,9 @@ func (b *batch) judge(x *transaction) (suspects []int) {
 			b.refuseShare(s, b.s.failure(s.to.topic, bad[0].err))
 		case len(bad) == 1:
 			b.refuse(bad[0].index, b.s.verdict(s.topic, batchOverhead+bad[0].size, bad[0].err))
+		case errors.Is(bad[0].err, kerr.MessageTooLarge):
+			b.shrink(s, bad)
+			shrunk = true
 		default:
 			for _, y := range bad {
 				suspects = append(suspects, y.index)
@@ -230,7 +234,23 @@ func (b *batch) judge(x *transaction) (suspects []int) {
 		}
 	}
 	slices.Sort(suspects)
-	return suspects
+	return suspects, shrunk
+}
+
+// shrink makes a topic's batches smaller: its limit was lowered, or is not known, since it holds for what stands
+// together too. A record that is too large alone is found to be so in the end.
+func (b *batch) shrink(s *share, bad []*sending) {
+	size := batchOverhead
+	for _, y := range bad {
+		size += y.size + inBatch
+	}
+	ctx, cancel := context.WithTimeout(b.t.life, b.s.opts.Patience)
+	defer cancel()
+	p := b.at[bad[0].index].plan
+	p.limit.bytes = size / 2
+	if limit := b.s.limit(b.s.topics.again(ctx, p.topic)); limit.bytes < size {
+		p.limit.bytes = limit.bytes
+	}
 }
 
 // refuseShare reports all that was to go to a partition.
@@ -271,7 +291,8 @@ func (b *batch) narrow(s *slot, suspects []int) {
 		if end, _ := x.run(b.t.life, true); end != endAborted {
 			return // the whole is tried again
 		}
-		todo = halves(todo, b.judge(x))
+		more, _ := b.judge(x)
+		todo = halves(todo, more)
 	}
 }
 
