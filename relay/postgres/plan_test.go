@@ -130,9 +130,21 @@ func topics(n int) []string { return strings.Split(strings.Repeat("t ", n-1)+"t"
 // TestSettle_HeapOnly: marking an event of the product's own table as sent changes no index.
 func TestSettle_HeapOnly(t *testing.T) {
 	t.Parallel()
+	for _, claim := range []relay.ClaimMode{relay.ClaimSingle, relay.ClaimLanes} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			heapOnly(t, claim)
+		})
+	}
+}
+
+func heapOnly(t *testing.T, claim relay.ClaimMode) {
 	s := newSpace(t, server(t, "POSTRIDER_TEST_POSTGRES"), ownDDL())
 	fill(t, s, 10_000)
-	st := s.open()
+	st := s.open(func(o *relay.StoreOptions) { o.Claim, o.Lanes = claim, testLanes })
+	if claim == relay.ClaimLanes {
+		require.NoError(t, st.Own(t.Context(), ownedLanes(0, testLanes)))
+	}
 	drain(t, st, 10_000, 1000)
 	require.NoError(t, st.Close()) // sessions report their counts when they end
 	var all, hot int64

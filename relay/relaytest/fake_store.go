@@ -12,10 +12,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-var (
-	_ Store           = (*FakeStore)(nil)
-	_ relay.LaneStore = (*FakeStore)(nil)
-)
+var _ Store = (*FakeStore)(nil)
 
 // FakeStoreOptions is what a FakeStore may be told beside the options of every Store.
 type FakeStoreOptions struct {

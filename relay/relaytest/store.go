@@ -10,7 +10,7 @@ import (
 
 // Store is what a database package implements: the poller's needs and the operators'.
 type Store interface {
-	relay.Store
+	relay.LaneStore
 	relay.Admin
 }
 
@@ -18,8 +18,7 @@ type Store interface {
 type Harness struct {
 	// Table makes an empty outbox table of the test's own, gone at its end. Tests run in parallel.
 	Table func(t *testing.T) Table
-	// Claims lists the claim modes that the suite tries. Defaults to single and rows; with lanes the store
-	// must be a relay.LaneStore.
+	// Claims lists the claim modes that the suite tries. Defaults to single and rows.
 	Claims []relay.ClaimMode
 	// Traits say what the layout can hold, so that the suite skips what it cannot.
 	Traits Traits

@@ -183,7 +183,7 @@ func (h *laneHistoryRun) noteMarks(i int) {
 // noteLow remembers what the relay says of its lanes.
 func (h *laneHistoryRun) noteLow(i int) {
 	h.Helper()
-	text := h.relays[i].lanes().Low()
+	text := h.relays[i].Low()
 	if text == "" {
 		return
 	}

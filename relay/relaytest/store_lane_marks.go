@@ -30,7 +30,7 @@ func markUnsettled(b *bed) {
 	}
 	c.settle(c.outcome("e00002", relay.StateSent), c.outcome("e00003", relay.StateFailed), c.outcome("e00004", relay.StateDead))
 	b.table.Edit(b.T, "e00005", Edit{Delete: true})
-	got, err := c.lanes().Unsettled(b.ctx, rows)
+	got, err := c.Unsettled(b.ctx, rows)
 	require.NoError(b, err)
 	require.ElementsMatch(b, []relay.UnsettledRow{
 		{Row: rows[1], EventID: "e00001", State: relay.StateNew},
@@ -38,10 +38,10 @@ func markUnsettled(b *bed) {
 		{Row: rows[6], EventID: "e00006", State: relay.StateNew},
 	}, got)
 	c.own() // whoever has the lanes
-	got, err = c.lanes().Unsettled(b.ctx, rows)
+	got, err = c.Unsettled(b.ctx, rows)
 	require.NoError(b, err)
 	require.Len(b, got, 3)
-	got, err = c.lanes().Unsettled(b.ctx, nil)
+	got, err = c.Unsettled(b.ctx, nil)
 	require.NoError(b, err)
 	require.Empty(b, got)
 }
@@ -60,7 +60,7 @@ func markUnsettledMany(b *bed) {
 		rows = append(rows, e.Row)
 	}
 	c.sent(evs[0].ID)
-	got, err := c.lanes().Unsettled(b.ctx, rows)
+	got, err := c.Unsettled(b.ctx, rows)
 	require.NoError(b, err)
 	require.Len(b, got, n-1)
 }

@@ -70,16 +70,9 @@ func keyIn(want int32, nth int) string {
 	}
 }
 
-func (c *client) lanes() relay.LaneStore {
-	c.Helper()
-	s, ok := c.Store.(relay.LaneStore)
-	require.True(c, ok, "the store is no relay.LaneStore")
-	return s
-}
-
 func (c *client) own(lanes ...relay.OwnLane) {
 	c.Helper()
-	require.NoError(c, c.lanes().Own(c.ctx, lanes))
+	require.NoError(c, c.Own(c.ctx, lanes))
 }
 
 func laneNone(b *bed) {
@@ -91,7 +84,7 @@ func laneNone(b *bed) {
 	ds, err := c.Doubts(b.ctx, 10)
 	require.NoError(b, err)
 	require.Empty(b, ds)
-	require.Empty(b, c.lanes().Low())
+	require.Empty(b, c.Low())
 	c.own()
 	require.Empty(b, c.fetch())
 	c.own(allLanes()...)
@@ -166,7 +159,7 @@ func laneRemoved(b *bed) {
 	c.own(lanes(1, 2)...)
 	first := ids(c.fetchOnce(10, 1<<20).Events)
 	require.Len(b, first, 10)
-	low := c.lanes().Low()
+	low := c.Low()
 	c.own(lanes(1)...)
 	rest := c.fetchEvents(6, 1<<20)
 	require.Len(b, rest, 15)
@@ -207,7 +200,7 @@ func laneWrong(b *bed) {
 	c := b.open()
 	b.commit(event("e1", "a"))
 	for _, wrong := range [][]relay.OwnLane{lanes(suiteLanes), lanes(-1), lanes(3, 4, 3)} {
-		require.Error(b, c.lanes().Own(b.ctx, wrong))
+		require.Error(b, c.Own(b.ctx, wrong))
 	}
 	require.Equal(b, []string{"e1"}, c.fetch(), "the lanes of before stay")
 }
@@ -246,7 +239,7 @@ func laneAhead(b *bed) {
 	other.own(lanes(2)...)
 	other.sent(other.fetch()...)
 	require.Empty(b, other.fetch())
-	low := other.lanes().Low()
+	low := other.Low()
 	require.NoError(b, other.Close())
 	c.own(relay.OwnLane{Lane: 1}, relay.OwnLane{Lane: 2, Low: low})
 	b.commit(events("f", 2, a, z)...)
@@ -294,7 +287,7 @@ func laneLate(b *bed) {
 	require.Equal(b, []string{"c-2a"}, c.fetch())
 	other.sent("c-2")
 	require.Empty(b, other.fetch())
-	low := other.lanes().Low()
+	low := other.Low()
 	require.NoError(b, other.Close())
 	c.own(relay.OwnLane{Lane: 1}, relay.OwnLane{Lane: 2, Low: low})
 	require.Empty(b, c.fetch())
