@@ -344,42 +344,6 @@ func (e *engine) reset(cursor int64, early []string) {
 	}
 }
 
-// owned gives the lanes that are read.
-func (e *engine) owned() *laneSet {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.lanes
-}
-
-// ownLess takes lanes away. What the tracker knows of their rows goes as the reads pass over them; only the
-// keys that wait would be asked for again.
-func (e *engine) ownLess(set *laneSet) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.lanes = set
-	e.epoch++
-	e.tracker.forget(set)
-}
-
-// ownMore sets lanes of which some are new, and begins anew behind the cursor, or behind the low end of before
-// if that counts too and is lower. What was returned and is not settled stays out.
-func (e *engine) ownMore(set *laneSet, cursor int64, early []string, before bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	old := e.tracker
-	if before {
-		cursor = min(cursor, max(old.low()-1, 0))
-	}
-	e.lanes = set
-	e.epoch++
-	e.tracker, e.early = newTracker(cursor), nil
-	e.tracker.out, e.tracker.settled, e.tracker.maxGaps = old.out, old.settled, old.maxGaps
-	if len(early) > 0 {
-		e.early = &gapGroup{holders: early}
-	}
-	e.skipForward, e.big, e.window = false, false, 0
-}
-
 func (e *engine) cursor() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -390,13 +354,6 @@ func (e *engine) low() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.tracker.low()
-}
-
-// sweepView is what a sweep looks at: the lanes, the cursor, and the changes of lanes so far.
-func (e *engine) sweepView() (set *laneSet, cursor int64, epoch int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.lanes, e.tracker.cursor, e.epoch
 }
 
 // unknown returns those of the rows that no place of the tracker has.
