@@ -48,6 +48,19 @@ func (e *ConflictError) Error() string {
 		e.Table, strings.Join(e.Missing, ", "))
 }
 
+// IncompleteError says that a table of ours has lost columns, which Apply does not add again by itself:
+// somebody took them away, and adding one may rewrite and lock a big table.
+type IncompleteError struct {
+	Table   string
+	Missing []string // the columns it lacks
+	Fix     []string // the statements that bring them back
+}
+
+// Error names the table, what it lacks and the statements that repair it.
+func (e *IncompleteError) Error() string {
+	return fmt.Sprintf("table %s lacks %s: run %s", e.Table, strings.Join(e.Missing, ", "), strings.Join(e.Fix, "; "))
+}
+
 // lacks builds the error with the statement that grants what Apply needs, the missing right among it.
 func (c catalogue) lacks(right, grant, on, user string, err error) error {
 	grantee := user

@@ -69,3 +69,40 @@ func TestPermissionError_Error(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", err, want)
 	}
 }
+
+// TestIncomplete_EveryColumn: each column has a definition in the files, and what is advised names it.
+func TestIncomplete_EveryColumn(t *testing.T) {
+	t.Parallel()
+	for _, d := range outbox.Dialects() {
+		steps, err := stepsOf(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range (catalogue{dialect: d}).tables() {
+			for _, column := range table.columns {
+				definition := definitionOf(steps, table.name, column)
+				if definition == "" || strings.Contains(definition, "--") || strings.Count(definition, "(") != strings.Count(definition, ")") {
+					t.Errorf("%s: %s.%s is %q", d, table.name, column, definition)
+				}
+				if text := incomplete(d, steps, table.name, []string{column}).Error(); !strings.Contains(text, "lacks "+column+": run ALTER TABLE "+table.name) {
+					t.Error(text)
+				}
+			}
+		}
+	}
+	steps, _ := stepsOf(outbox.SQLite)
+	for column, want := range map[string]string{
+		"status":     "TEXT NOT NULL DEFAULT 'NEW' CHECK (status IN ('NEW', 'SENDING', 'SENT', 'FAILED', 'DEAD'))",
+		"topic":      "TEXT CHECK (length(topic) <= 249)",
+		"created_at": "TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))",
+	} {
+		if got := definitionOf(steps, "outbox_events", column); got != want {
+			t.Errorf("%s: %q", column, got)
+		}
+	}
+	want := "table outbox_events lacks created_at: run ALTER TABLE outbox_events RENAME TO outbox_events_old; postrider schema apply, " +
+		"then copy over the rows that matter, since none can get the column created_at by itself"
+	if got := incomplete(outbox.SQLite, steps, "outbox_events", []string{"created_at"}).Error(); got != want {
+		t.Error(got)
+	}
+}

@@ -87,6 +87,45 @@ func TestApply_AfterAnInterruptedRun(t *testing.T) {
 	})
 }
 
+// TestApply_MakesDroppedTablesAgain: the noted version says that all is there, the database says not.
+func TestApply_MakesDroppedTablesAgain(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, b *base) {
+		b.apply(t).exec(t, "DROP TABLE outbox_events")
+		names, err := schema.Apply(t.Context(), b.DB, b.dialect)
+		require.NoError(t, err)
+		require.Equal(t, []string{"0001_outbox"}, names)
+		state, err := schema.Status(t.Context(), b.DB, b.dialect)
+		require.NoError(t, err)
+		require.True(t, state.Complete(), "%+v", state)
+	})
+}
+
+// TestApply_SaysHowLostColumnsComeBack: the statements of the error are run, and nothing is missing.
+func TestApply_SaysHowLostColumnsComeBack(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, b *base) {
+		b.apply(t)
+		if b.dialect == outbox.SQLite {
+			b.exec(t, "DROP INDEX outbox_events_retry_idx")
+		}
+		b.exec(t, "ALTER TABLE outbox_events DROP COLUMN last_error", "ALTER TABLE outbox_events DROP COLUMN next_retry_at",
+			"ALTER TABLE outbox_events DROP COLUMN kafka_offset")
+		_, err := schema.Apply(t.Context(), b.DB, b.dialect)
+		var incomplete *schema.IncompleteError
+		require.ErrorAs(t, err, &incomplete)
+		require.Equal(t, []string{"next_retry_at", "last_error", "kafka_offset"}, incomplete.Missing)
+		require.ErrorContains(t, err, "table outbox_events lacks next_retry_at, last_error, kafka_offset: run ALTER TABLE outbox_events ADD COLUMN next_retry_at ")
+		b.exec(t, incomplete.Fix...)
+		names, err := schema.Apply(t.Context(), b.DB, b.dialect)
+		require.NoError(t, err)
+		require.Empty(t, names)
+		if b.dialect == outbox.Postgres || b.dialect == outbox.SQLite {
+			require.Contains(t, incomplete.Fix[len(incomplete.Fix)-1], "CREATE INDEX IF NOT EXISTS outbox_events_retry_idx ON outbox_events (next_retry_at, id)")
+		}
+	})
+}
+
 func TestApply_RefusesAForeignTable(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, b *base) {

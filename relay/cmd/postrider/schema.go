@@ -91,8 +91,8 @@ func schemaApply(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "apply",
 		Short: "Create the tables, or bring them up to date",
-		Long: "Brings the tables in database.url up to this version's. It may run twice, and from several\n" +
-			"places at once. Where a right is missing it says which.",
+		Long: "Brings the tables in database.url up to this version's, and makes those again that were dropped. It\n" +
+			"may run twice, and from several places at once. Where a right is missing it says which.",
 		Example: "  postrider schema apply -c postrider.yaml\n  postrider schema apply --database-url sqlite:shop.db",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -155,11 +155,14 @@ func schemaStatus(c *cli) *cobra.Command {
 func schemaError(err error) error {
 	var right *schema.PermissionError
 	var conflict *schema.ConflictError
+	var incomplete *schema.IncompleteError
 	switch {
 	case errors.As(err, &right):
 		return &relay.SetupError{Kind: relay.SetupPermission, Thing: "schema", Reason: right.Error(), Err: right}
 	case errors.As(err, &conflict):
 		return &relay.SetupError{Kind: relay.SetupConflict, Thing: "schema", Reason: conflict.Error(), Err: conflict}
+	case errors.As(err, &incomplete):
+		return &relay.SetupError{Kind: relay.SetupConflict, Thing: "schema", Reason: incomplete.Error(), Err: incomplete}
 	default:
 		return address{server: "database"}.failure(err)
 	}

@@ -104,6 +104,18 @@ func TestSchema_OnServers(t *testing.T) {
 			code, out, errOut = postrider(t, "schema", "status", "--database-url", place)
 			require.Equal(t, exitDone, code, errOut)
 			require.NotContains(t, out, "missing")
+
+			db, err := openDatabase(d, place, existingFile)
+			require.NoError(t, err)
+			defer db.Close()
+			execute(t, db, "DROP TABLE outbox_events")
+			code, out, errOut = postrider(t, "schema", "apply", "--database-url", place)
+			require.Equal(t, exitDone, code, errOut)
+			require.Contains(t, out, "applied", "what status says is missing, apply makes")
+			execute(t, db, "ALTER TABLE outbox_events DROP COLUMN kafka_offset")
+			code, _, errOut = postrider(t, "schema", "apply", "--database-url", place)
+			require.Equal(t, exitConflict, code, errOut)
+			require.Contains(t, errOut, "schema: table outbox_events lacks kafka_offset: run ALTER TABLE outbox_events ADD COLUMN kafka_offset BIGINT\n")
 		})
 	}
 }
