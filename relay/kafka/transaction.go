@@ -385,8 +385,7 @@ func (x *transaction) offsets(ctx context.Context) (ending, error) {
 	case errors.Is(err, errNotOwner):
 		x.abort(ctx)
 		return endFenced, err
-	case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedInstanceID),
-		errors.Is(err, kerr.StaleMemberEpoch), errors.Is(err, kerr.RebalanceInProgress):
+	case ofTheMembership(err):
 		g.stale(as)
 		x.abort(ctx)
 		return endFenced, err
@@ -396,6 +395,12 @@ func (x *transaction) offsets(ctx context.Context) (ending, error) {
 		return endBroken, err
 	}
 	return x.giveUp(ctx, err)
+}
+
+// ofTheMembership says whether a broker does not know the membership, or not any more.
+func ofTheMembership(err error) bool {
+	return errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.FencedInstanceID) ||
+		errors.Is(err, kerr.StaleMemberEpoch) || errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.GroupIDNotFound)
 }
 
 func (x *transaction) commitOffsets(ctx context.Context, m member) error {

@@ -316,6 +316,8 @@ func (t *Transactions) failure(err error) *relay.Failure {
 		f.Class, f.Hint = relay.ClassRelay, t.base.fill(hintGroup, control)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		f.Class, f.Hint = relay.ClassRelay, t.base.fill(hintControl, control)
+	case errors.Is(err, errUnsettled):
+		f.Class, f.Hint = relay.ClassUnavailable, "the lanes are shared out anew by themselves"
 	case f.Class == relay.ClassPermanent, f.Class == relay.ClassRetriable:
 		f.Class, f.Grace = relay.ClassUnavailable, 0 // it is no record's
 	}
