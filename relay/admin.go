@@ -14,7 +14,9 @@ type Count struct {
 // Counts is the state of a table at one moment. Counting a big table is how consoles die, so every
 // count is bounded.
 type Counts struct {
-	New, Sending, Failed, Dead Count
+	New, Sending, Failed Count
+	// Dead counts the events that wait for a person: not those that one has discarded.
+	Dead Count
 	// OldestPendingAge is the age, by the database clock, of the oldest event that is neither SENT nor DEAD.
 	OldestPendingAge time.Duration
 	// BlockedKeys counts keys with a FAILED or blocking DEAD row.
@@ -23,7 +25,7 @@ type Counts struct {
 
 // Filter selects events. Zero fields do not filter.
 type Filter struct {
-	States        []State
+	States        []State // StateDead are those that wait for a person, StateDiscarded the others
 	EventIDs      []string
 	Type          string
 	AggregateType string

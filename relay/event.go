@@ -21,6 +21,10 @@ const (
 	StateDead    State = "DEAD"    // given up or refused for good; waits for a person
 )
 
+// StateDiscarded selects, in a Filter, the DEAD events that a person has given up. No event is read or
+// marked with it: its state is StateDead.
+const StateDiscarded State = "DISCARDED"
+
 // Header is one record header. Order is kept, names may repeat.
 type Header struct {
 	Name  string

@@ -129,6 +129,10 @@ func (l *layout) stateWhere(st relay.State) string {
 		return "FALSE"
 	case st == relay.StateFailed:
 		return l.failedWhere()
+	case st == relay.StateDead:
+		return l.deadWhere()
+	case st == relay.StateDiscarded:
+		return l.discardedWhere()
 	case st == relay.StateNew && l.sameWord() && l.nullNRA:
 		return l.status(l.states.New) + " AND " + col(l.cols.NextRetryAt) + " IS NULL"
 	case st == relay.StateNew && l.sameWord():

@@ -186,6 +186,14 @@ func (l *layout) deadWhere() string {
 	return fmt.Sprintf("%s AND COALESCE(%s, '') NOT LIKE 'discarded:%%'", l.status(l.states.Dead), col(l.cols.LastError))
 }
 
+// discardedWhere are the other DEAD rows.
+func (l *layout) discardedWhere() string {
+	if l.cols.Status == "" || l.cols.LastError == "" {
+		return "FALSE"
+	}
+	return fmt.Sprintf("%s AND %s LIKE 'discarded:%%'", l.status(l.states.Dead), col(l.cols.LastError))
+}
+
 // blockingWhere are the rows that hold their key.
 func (l *layout) blockingWhere() string {
 	if l.onDead == relay.OnDeadSkip {

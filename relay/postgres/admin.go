@@ -89,7 +89,9 @@ func (l *layout) stateIs(st relay.State) string {
 	case st == relay.StateFailed:
 		return l.tried(l.isFailed())
 	case st == relay.StateDead:
-		return l.tried(l.status() + " = " + l.dead)
+		return l.tried(l.status() + " = " + l.dead + " AND NOT " + l.discarded())
+	case st == relay.StateDiscarded:
+		return l.tried(l.discarded())
 	case st == relay.StateSending && l.sending != "":
 		return l.status() + " = " + l.sending
 	case st == relay.StateSent && l.sent != "":
@@ -101,7 +103,7 @@ func (l *layout) stateIs(st relay.State) string {
 // fewStates says that the filter's states are those of few rows, which are found by state and then sorted.
 func fewStates(f relay.Filter) bool {
 	return len(f.States) > 0 && !slices.ContainsFunc(f.States, func(st relay.State) bool {
-		return st != relay.StateFailed && st != relay.StateDead
+		return st != relay.StateFailed && st != relay.StateDead && st != relay.StateDiscarded
 	})
 }
 

@@ -24,7 +24,7 @@ func (s *Store) Counts(ctx context.Context, bound int) (relay.Counts, error) {
 	if l.cols.Status != "" {
 		stmts = append(stmts,
 			l.count(l.isSending(), bound, &c.Sending), l.count(l.tried(l.isFailed()), bound, &c.Failed),
-			l.count(l.tried(l.status()+" = "+l.dead), bound, &c.Dead), l.countKeys(bound, &c.BlockedKeys))
+			l.count(l.stateIs(relay.StateDead), bound, &c.Dead), l.countKeys(bound, &c.BlockedKeys))
 	} else {
 		c.Sending.Exact, c.Failed.Exact, c.Dead.Exact, c.BlockedKeys.Exact = true, true, true, true
 	}

@@ -20,7 +20,7 @@ func (s *FakeStore) Counts(ctx context.Context, bound int) (relay.Counts, error)
 	keys := map[string]bool{}
 	var c relay.Counts
 	for _, r := range s.db.rows {
-		by[r.state]++
+		by[r.shown()]++
 		if key := r.key(); key != nil && s.blocks(r) {
 			keys[*key] = true
 		}
@@ -129,7 +129,7 @@ func (s *FakeStore) matches(r *fakeRow, f relay.Filter) bool {
 	if k := r.key(); k != nil {
 		key = *k
 	}
-	return (len(f.States) == 0 || slices.Contains(f.States, r.state)) &&
+	return (len(f.States) == 0 || slices.Contains(f.States, r.shown())) &&
 		(len(f.EventIDs) == 0 || slices.Contains(f.EventIDs, r.EventID)) &&
 		is(f.Type, r.Type) && is(f.AggregateType, r.AggregateType) && is(f.Key, key) && is(f.Topic, r.Topic) &&
 		(f.Since == time.Duration(0) || s.db.now().Sub(r.created) <= f.Since) &&

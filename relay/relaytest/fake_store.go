@@ -199,6 +199,14 @@ func (s *FakeStore) blocks(r *fakeRow) bool {
 
 func (r *fakeRow) discarded() bool { return strings.HasPrefix(r.lastError, "discarded:") }
 
+// shown is the state by which people count and list.
+func (r *fakeRow) shown() relay.State {
+	if r.state == relay.StateDead && r.discarded() {
+		return relay.StateDiscarded
+	}
+	return r.state
+}
+
 // StillBlocking implements relay.Store.
 func (s *FakeStore) StillBlocking(ctx context.Context, rows []relay.RowID) ([]relay.RowID, error) {
 	f, err := s.enter(ctx, "StillBlocking")

@@ -178,6 +178,12 @@ func adminDiscard(b *bed) {
 		require.False(b, there)
 		return
 	}
+	counts, err := c.Counts(b.ctx, 1000)
+	require.NoError(b, err)
+	require.Equal(b, relay.Count{Value: 1, Exact: true}, counts.Dead, "what a person gave up waits for nobody")
+	require.Equal(b, []string{"e00006"}, b.list(c, relay.Filter{States: []relay.State{relay.StateDead}}))
+	require.Equal(b, []string{"e00002"}, b.list(c, relay.Filter{States: []relay.State{relay.StateDiscarded}}))
+	require.Equal(b, []string{"e00002", "e00006"}, b.list(c, relay.Filter{States: []relay.State{relay.StateDiscarded, relay.StateDead}}))
 	r := b.row("e00002")
 	require.Equal(b, relay.StateDead, r.State)
 	require.True(b, strings.HasPrefix(r.LastError, "discarded: sent by hand"), r.LastError)

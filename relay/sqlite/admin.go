@@ -53,7 +53,7 @@ func (l *layout) from(states ...relay.State) string {
 			if next = l.fresh; l.sameWord() {
 				next = l.rest
 			}
-		case relay.StateFailed, relay.StateDead, relay.StateSending:
+		case relay.StateFailed, relay.StateDead, relay.StateDiscarded, relay.StateSending:
 			next = l.rest
 		}
 		if from != "" && from != next {
@@ -161,6 +161,10 @@ func (l *layout) stateWhere(st relay.State) string {
 		return l.status(l.states.New) + " AND NOT (" + l.failedWhere() + ")"
 	case st == relay.StateNew:
 		return l.status(l.states.New)
+	case st == relay.StateDead:
+		return l.deadWhere()
+	case st == relay.StateDiscarded:
+		return l.discardedWhere()
 	case l.cols.Status == "" || l.word(st) == "":
 		return "0"
 	case st == relay.StateSent:

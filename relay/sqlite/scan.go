@@ -113,6 +113,14 @@ func (l *layout) deadWhere() string {
 	return fmt.Sprintf("%s AND coalesce(%s, '') NOT LIKE 'discarded:%%'", l.marked(l.states.Dead), col(l.cols.LastError))
 }
 
+// discardedWhere are the other DEAD rows.
+func (l *layout) discardedWhere() string {
+	if l.cols.Status == "" || l.cols.LastError == "" {
+		return "0"
+	}
+	return fmt.Sprintf("%s AND %s LIKE 'discarded:%%'", l.marked(l.states.Dead), col(l.cols.LastError))
+}
+
 // abandonedWhere are claimed rows whose claim is older than the timeout, given in milliseconds. A
 // column of whole seconds may say up to a second less than the time of the claim.
 func (l *layout) abandonedWhere(timeoutMillis int64) string {

@@ -33,7 +33,7 @@ type eventFlags struct {
 
 func (f *eventFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringSliceVar(&f.status, "status", nil, "states: NEW, SENDING, SENT, FAILED, DEAD")
+	fl.StringSliceVar(&f.status, "status", nil, "states: NEW, SENDING, SENT, FAILED, DEAD (waits for a person), DISCARDED")
 	fl.StringVar(&f.filter.Type, "type", "", "event type")
 	fl.StringVar(&f.filter.AggregateType, "aggregate-type", "", "aggregate type")
 	fl.StringVar(&f.filter.Key, "key", "", "message key, else aggregate id")
@@ -45,7 +45,7 @@ func (f *eventFlags) register(cmd *cobra.Command) {
 
 // read checks the flags; ids are the command's arguments.
 func (f *eventFlags) read(ids []string) (relay.Filter, error) {
-	known := []relay.State{relay.StateNew, relay.StateSending, relay.StateSent, relay.StateFailed, relay.StateDead}
+	known := []relay.State{relay.StateNew, relay.StateSending, relay.StateSent, relay.StateFailed, relay.StateDead, relay.StateDiscarded}
 	out := f.filter
 	out.EventIDs, out.After = ids, relay.RowID(f.after)
 	for _, word := range f.status {
@@ -55,7 +55,7 @@ func (f *eventFlags) read(ids []string) (relay.Filter, error) {
 			ok = ok || k == state
 		}
 		if !ok {
-			return out, &usageError{thing: "--status " + word, reason: "unknown state", next: "use NEW, SENDING, SENT, FAILED or DEAD"}
+			return out, &usageError{thing: "--status " + word, reason: "unknown state", next: "use NEW, SENDING, SENT, FAILED, DEAD or DISCARDED"}
 		}
 		out.States = append(out.States, state)
 	}

@@ -143,12 +143,16 @@ func TestEvents_DeadEventIsExplainedAndRepaired(t *testing.T) {
 	require.Contains(t, out, "1 event discarded, 0 left alone")
 	code, out, _ = d.do(t, "events", "retry", "--status", "DEAD", "--yes")
 	require.Zero(t, code)
-	require.Contains(t, out, "0 events made due now, 1 left alone", "what a person gave up comes back only by name")
+	require.Contains(t, out, "0 events made due now, 0 left alone", "what a person gave up comes back only by name")
 
 	code, _, errOut = d.do(t, "run", "--until-drained")
 	require.Zero(t, code, errOut)
 	require.Len(t, d.list(t, "--status", "SENT"), 3)
-	code, out, _ = d.do(t, "events", "list", "--status", "dead")
+	require.Empty(t, d.list(t, "--status", "DEAD"), "nothing waits for a person any more")
+	code, out, _ = d.do(t, "status")
+	require.Zero(t, code)
+	require.Regexp(t, `dead +0 `, out)
+	code, out, _ = d.do(t, "events", "list", "--status", "discarded")
 	require.Zero(t, code)
 	require.Contains(t, out, "DEAD (discarded)")
 	require.Contains(t, out, "discarded: a test")
@@ -160,7 +164,7 @@ func TestEvents_BadFlags(t *testing.T) {
 	d := newDesk(t)
 	for _, c := range []struct{ args, want string }{
 		{"events retry", "names no events"},
-		{"events list --status GONE", "--status GONE: unknown state; use NEW, SENDING, SENT, FAILED or DEAD"},
+		{"events list --status GONE", "--status GONE: unknown state; use NEW, SENDING, SENT, FAILED, DEAD or DISCARDED"},
 		{"events list --limit 0", "--limit: must be at least 1"},
 		{"events discard x", "--reason: is missing; say why"},
 		{"events show", "needs an argument"},
