@@ -25,21 +25,11 @@ type transaction struct {
 	data   []sending // in the order of the Write
 	shares []*share  // of data, by partition
 	notes  []sending // progress records, by lane
-	lanes  []int32   // of notes that list rows, ascending
+	lanes  []int32   // those of the rows, ascending
 	noted  bool      // the group was told of notes
 
 	left   atomic.Int64
 	landed chan struct{} // buffered 1: all that was handed over is answered
-}
-
-// share is what goes to one partition.
-type share struct {
-	to    target
-	topic *topicInfo
-	limit int // bytes of a batch
-	todo  []*sending
-	sent  int // of todo, handed over
-	round int // of them, in the last round
 }
 
 // ending is what became of a transaction.
@@ -95,21 +85,15 @@ func (x *transaction) run(ctx context.Context, probe bool) (ending, error) {
 	if err := x.begin(ctx); err != nil {
 		return x.giveUp(ctx, err)
 	}
-	for more := true; more; {
-		if more = x.launch(); more && !x.await(ctx) {
-			x.slot.close()
-			<-x.landed
-			x.b.t.fenceLater(x.id)
-			if ctx.Err() != nil {
-				return endDropped, nil
-			}
-			return endAborted, nil
+	silent, err := x.deliver(ctx, x.shares)
+	if silent {
+		x.b.t.fenceLater(x.id)
+		if ctx.Err() != nil {
+			return endDropped, nil
 		}
-		if x.failed() != nil {
-			break
-		}
+		return endAborted, nil
 	}
-	if err := x.failed(); err != nil || probe {
+	if err != nil || probe {
 		x.abort(ctx)
 		if ofTheProducer(err) {
 			return endBroken, err
@@ -220,238 +204,6 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// launch hands each partition's next batch to the client. False when there is none.
-func (x *transaction) launch() bool {
-	n := 0
-	for _, s := range x.shares {
-		s.round = s.next()
-		n += s.round
-	}
-	if n == 0 {
-		return false
-	}
-	x.left.Store(int64(n))
-	for _, s := range x.shares {
-		for _, y := range s.todo[s.sent : s.sent+s.round] {
-			x.produce(y)
-		}
-		s.sent += s.round
-	}
-	kick(x.client)
-	return true
-}
-
-func (x *transaction) produce(y *sending) {
-	y.tx, y.err = x, errUnanswered
-	x.client.TryProduce(context.Background(), &y.rec, answered)
-}
-
-// errUnanswered stands at a record that was handed over.
-var errUnanswered = errors.New("no answer yet")
-
-// answered is the library's callback for one record.
-func answered(r *kgo.Record, err error) {
-	y := r.Context.(*sending)
-	y.err = err
-	if y.tx.left.Add(-1) == 0 {
-		y.tx.landed <- struct{}{}
-	}
-}
-
-// next says how many records fit the partition's next batch.
-func (s *share) next() int {
-	n, size := 0, batchOverhead
-	for _, y := range s.todo[s.sent:] {
-		if n > 0 && size+y.size+inBatch > s.limit {
-			break
-		}
-		size += y.size + inBatch
-		n++
-	}
-	return n
-}
-
-// await returns false when patience, or the sink, has ended before all was answered.
-func (x *transaction) await(ctx context.Context) bool {
-	timer := time.NewTimer(x.b.t.base.opts.Patience)
-	defer timer.Stop()
-	select {
-	case <-x.landed:
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return false
-}
-
-// failed returns the first error of the records that were answered; one of the producer, which all of them share, before one
-// of a record.
-func (x *transaction) failed() (err error) {
-	for _, s := range x.shares {
-		for _, y := range s.todo[:s.sent] {
-			if y.err == nil {
-				continue
-			}
-			if err == nil || ofTheProducer(y.err) {
-				err = y.err
-			}
-		}
-	}
-	return err
-}
-
-// noteLanes are the lanes that get a progress record. A transaction that lists no rows, of copies for the
-// dead-letter topic, has one in the lane of its first record: what became of it must be found out too.
-func (x *transaction) noteLanes() []int32 {
-	if len(x.lanes) > 0 {
-		return x.lanes
-	}
-	return []int32{x.b.recs[x.data[0].index].Lane}
-}
-
-// note writes the progress records.
-func (x *transaction) note(ctx context.Context) error {
-	rows := map[int32][]relay.SentRow{}
-	for n := range x.data {
-		y := &x.data[n]
-		if r := &x.b.recs[y.index]; r.Row != "" {
-			rows[r.Lane] = append(rows[r.Lane], relay.SentRow{Row: r.Row, Event: r.Event, Receipt: y.receipt()})
-		}
-	}
-	control, _ := x.b.t.g.control()
-	lanes := x.noteLanes()
-	x.notes = make([]sending, len(lanes))
-	x.left.Store(int64(len(lanes)))
-	now := time.Now()
-	for n, lane := range lanes {
-		y := &x.notes[n]
-		y.rec = kgo.Record{Key: []byte(x.id), Value: encodeProgress(rows[lane]), Timestamp: now, Topic: control, Partition: lane, Context: y}
-		x.produce(y)
-	}
-	kick(x.client)
-	if !x.await(ctx) {
-		x.slot.close()
-		<-x.landed
-		return fmt.Errorf("note progress in %s: %w", control, context.DeadlineExceeded)
-	}
-	for n := range x.notes {
-		if err := x.notes[n].err; err != nil {
-			return fmt.Errorf("note progress in %s: %w", control, err)
-		}
-	}
-	x.noted = len(x.lanes) > 0
-	for n := range x.notes {
-		if x.noted {
-			x.b.t.g.noted(x.notes[n].rec.Partition, x.notes[n].rec.Offset)
-		}
-	}
-	return nil
-}
-
-// receipt of an acknowledged record.
-func (x *sending) receipt() relay.Receipt {
-	return relay.Receipt{Topic: x.rec.Topic, Partition: x.rec.Partition, Offset: x.rec.Offset}
-}
-
-// drop tells the group that the progress records will not be there.
-func (x *transaction) drop() {
-	if !x.noted {
-		return
-	}
-	x.noted = false
-	for n := range x.notes {
-		x.b.t.g.dropped(x.notes[n].rec.Partition, x.notes[n].rec.Offset)
-	}
-}
-
-// offsets adds the lanes' offsets under the membership that owns them: the broker fences here.
-func (x *transaction) offsets(ctx context.Context) (ending, error) {
-	if len(x.lanes) == 0 {
-		return endCommitted, nil
-	}
-	g := x.b.t.g
-	var as member
-	err := g.with(ctx, x.lanes, func(m member) error {
-		as = m
-		within, cancel := x.within(ctx)
-		defer cancel()
-		return x.commitOffsets(within, m)
-	})
-	switch {
-	case err == nil:
-		return endCommitted, nil
-	case ctx.Err() != nil:
-		return x.giveUp(ctx, err)
-	case errors.Is(err, errNotOwner):
-		x.abort(ctx)
-		return endFenced, err
-	case ofTheMembership(err):
-		g.stale(as)
-		x.abort(ctx)
-		return endFenced, err
-	}
-	if as == (member{}) { // the group did not come to rest
-		x.abort(ctx)
-		return endBroken, err
-	}
-	return x.giveUp(ctx, err)
-}
-
-// ofTheMembership says whether a broker does not know the membership, or not any more.
-func ofTheMembership(err error) bool {
-	return errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.FencedInstanceID) ||
-		errors.Is(err, kerr.StaleMemberEpoch) || errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.GroupIDNotFound)
-}
-
-func (x *transaction) commitOffsets(ctx context.Context, m member) error {
-	id, epoch, err := x.client.ProducerID(ctx)
-	if err != nil {
-		return fmt.Errorf("commit offsets: %w", err)
-	}
-	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.TransactionalID, req.Group, req.ProducerID, req.ProducerEpoch = x.id, m.group, id, epoch
-	req.MemberID, req.Generation = m.id, m.generation
-	if m.instance != "" {
-		req.InstanceID = &m.instance
-	}
-	rt := kmsg.NewTxnOffsetCommitRequestTopic()
-	rt.Topic, rt.TopicID = x.b.t.g.control()
-	for _, lane := range x.lanes {
-		rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		metadata := x.b.t.g.metadata(lane)
-		rp.Partition, rp.Offset, rp.Metadata = lane, x.b.t.g.from(lane), &metadata
-		rt.Partitions = append(rt.Partitions, rp)
-	}
-	req.Topics = append(req.Topics, rt)
-	for {
-		resp, err := req.RequestWith(ctx, x.client)
-		if err != nil {
-			return fmt.Errorf("commit offsets: %w", err)
-		}
-		err = firstError(resp)
-		if !errors.Is(err, kerr.ConcurrentTransactions) || rest(ctx, 2*time.Millisecond) != nil {
-			return err
-		}
-	}
-}
-
-// firstError is the answer's gravest: one that is not to be waited for, if there is one.
-func firstError(resp *kmsg.TxnOffsetCommitResponse) (first error) {
-	n := 0
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			n++
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil && (first == nil || errors.Is(first, kerr.ConcurrentTransactions)) {
-				first = fmt.Errorf("commit offsets: %w", err)
-			}
-		}
-	}
-	if n == 0 {
-		return errors.New("commit offsets: the broker's answer names no lane")
-	}
-	return first
-}
-
 // abort ends the transaction so that nothing of it is seen, and keeps the client if that was confirmed.
 func (x *transaction) abort(ctx context.Context) {
 	x.drop()
@@ -498,9 +250,9 @@ func (x *transaction) onMarked() func() {
 		x.b.t.idle <- x.slot
 		return nil
 	}
-	at := make(map[int32]int64, len(x.notes))
+	notes := make([]relay.Receipt, len(x.notes))
 	for i := range x.notes {
-		at[x.notes[i].rec.Partition] = x.notes[i].rec.Offset
+		notes[i] = x.notes[i].receipt()
 	}
 	t, s := x.b.t, x.slot
 	var left atomic.Int64
@@ -509,8 +261,8 @@ func (x *transaction) onMarked() func() {
 		if left.Add(-1) > 0 {
 			return
 		}
-		for lane, offset := range at {
-			t.g.marked(lane, offset)
+		for _, at := range notes {
+			t.g.marked(at.Partition, at.Offset)
 		}
 		t.idle <- s
 	}

@@ -90,7 +90,11 @@ func (t *Transactions) clientOptions(id string) []kgo.Opt {
 		kgo.MaxVersions(versions),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ConcurrentTransactionsBackoff(5*time.Millisecond),
-		// A connection that swallows must be given up long before the transaction times out.
-		kgo.RequestTimeoutOverhead(min(3*time.Second, t.base.cfg.requestTimeout/2)),
+		t.overhead(),
 	)
+}
+
+// overhead: a connection that swallows must be given up long before a transaction times out.
+func (t *Transactions) overhead() kgo.Opt {
+	return kgo.RequestTimeoutOverhead(min(3*time.Second, t.base.cfg.requestTimeout/2))
 }

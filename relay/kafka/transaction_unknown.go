@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -29,7 +30,7 @@ func (t *Transactions) resolve(ctx context.Context, id string, lane int32, offse
 func (t *Transactions) ask(ctx context.Context, id string, lane int32, offset int64) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.base.cfg.requestTimeout)
 	defer cancel()
-	if err := initProducer(ctx, t.base.current().Client, id); err != nil {
+	if err := t.takeOver(ctx, id); err != nil {
 		return false, err
 	}
 	err = t.g.readCommitted(ctx, lane, offset, offset+1, func(r *kgo.Record) {
@@ -38,18 +39,34 @@ func (t *Transactions) ask(ctx context.Context, id string, lane int32, offset in
 	return there, err
 }
 
+// takeOver takes a transactional id over by a connection of its own: whatever made it necessary may hold the others.
+func (t *Transactions) takeOver(ctx context.Context, id string) error {
+	c, err := kgo.NewClient(append(t.base.clientOptions(), t.overhead())...)
+	if err != nil {
+		return fmt.Errorf("make a Kafka client: %w", err)
+	}
+	defer c.Close()
+	return initProducer(ctx, c, id)
+}
+
 // fenceLater ends a transaction that will not be committed, beside what goes on: readers of committed records
-// need not wait for its time to run out.
+// need not wait for its time to run out. When many are waiting already, its time does run out.
 func (t *Transactions) fenceLater(id string) {
+	select {
+	case t.fences <- struct{}{}:
+	default:
+		return
+	}
 	if !t.base.begin() {
 		return
 	}
 	go func() {
 		defer t.base.calls.Done()
+		defer func() { <-t.fences }()
 		ctx, cancel := context.WithTimeout(t.life, 2*transactionTimeout)
 		defer cancel()
 		for try := 1; ctx.Err() == nil; try++ {
-			if err := initProducer(ctx, t.base.current().Client, id); err == nil {
+			if t.takeOver(ctx, id) == nil {
 				return
 			}
 			_ = rest(ctx, max(t.base.cfg.backoff(try), 50*time.Millisecond))

@@ -56,6 +56,8 @@ type Transactions struct {
 	end  context.CancelFunc
 	idle chan *slot // those whose last transaction is marked, the one that waited longest first
 
+	fences chan struct{} // holds one token for each transaction that is being ended beside
+
 	mu     sync.Mutex
 	number int // of the next transactional id
 	slots  []*slot
@@ -67,6 +69,9 @@ type Transactions struct {
 // unmarked is how many transactions of a flow may be committed while the table does not show them yet. Two
 // keep a single broker busy; the third is for markers that have far to go.
 const unmarked = 3
+
+// maxFences is how many transactions are ended beside what goes on, at a time.
+const maxFences = 8
 
 // NewTransactions makes a sink for one flow of the group's relay. It connects when it is first used. Errors
 // are those of a Config that did not come from Parse. Flows of one relay need different numbers.
@@ -82,7 +87,7 @@ func newTransactions(cfg Config, o Options, g lanes, flow int) (*Transactions, e
 	t := &Transactions{
 		base: base, g: g, flow: flow,
 		turn: make(chan struct{}, 1), stop: make(chan struct{}), idle: make(chan *slot, unmarked),
-		silent: map[target]silence{},
+		fences: make(chan struct{}, maxFences), silent: map[target]silence{},
 	}
 	t.life, t.end = context.WithCancel(context.Background())
 	for range unmarked {

@@ -1,0 +1,202 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/postrider/postrider/relay"
+)
+
+// noteLanes are the lanes that get a progress record. A transaction that lists no rows, of copies for the
+// dead-letter topic, has one in the lane of its first record: what became of it must be found out too.
+func (x *transaction) noteLanes() []int32 {
+	if len(x.lanes) > 0 {
+		return x.lanes
+	}
+	return []int32{x.b.recs[x.data[0].index].Lane}
+}
+
+// maxNote bounds a progress record, in bytes, so that clusters take it whose limit is far below the usual one.
+const maxNote = 256 << 10
+
+// note writes the progress records.
+func (x *transaction) note(ctx context.Context) error {
+	control, _ := x.b.t.g.control()
+	x.notes = x.progress(control)
+	shares := make([]*share, 0, len(x.notes))
+	for n := range x.notes {
+		y := &x.notes[n]
+		if n == 0 || y.rec.Partition != x.notes[n-1].rec.Partition {
+			shares = append(shares, &share{to: target{control, y.rec.Partition}, limit: maxNote})
+		}
+		last := shares[len(shares)-1]
+		last.todo = append(last.todo, y)
+	}
+	if silent, err := x.deliver(ctx, shares); silent {
+		return fmt.Errorf("note progress in %s: %w", control, context.DeadlineExceeded)
+	} else if err != nil {
+		return fmt.Errorf("note progress in %s: %w", control, err)
+	}
+	if x.noted = len(x.lanes) > 0; x.noted {
+		for n := range x.notes {
+			x.b.t.g.noted(x.notes[n].rec.Partition, x.notes[n].rec.Offset)
+		}
+	}
+	return nil
+}
+
+// progress makes the progress records: one a lane, under the transactional id. A lane with more rows than a
+// record takes has others under names of their own behind it.
+func (x *transaction) progress(control string) (notes []sending) {
+	rows := map[int32][]relay.SentRow{}
+	for n := range x.data {
+		y := &x.data[n]
+		if r := &x.b.recs[y.index]; r.Row != "" {
+			rows[r.Lane] = append(rows[r.Lane], relay.SentRow{Row: r.Row, Event: r.Event, Receipt: y.receipt()})
+		}
+	}
+	now := time.Now()
+	for _, lane := range x.noteLanes() {
+		for n, part := range inParts(rows[lane]) {
+			key := x.id
+			if n > 0 {
+				key = fmt.Sprintf("%s/%d", x.id, n)
+			}
+			value := encodeProgress(part)
+			notes = append(notes, sending{size: len(value) + len(key), rec: kgo.Record{Key: []byte(key), Value: value,
+				Timestamp: now, Topic: control, Partition: lane}})
+		}
+	}
+	for n := range notes {
+		notes[n].rec.Context = &notes[n]
+	}
+	return notes
+}
+
+// inParts cuts rows so that each part fits a progress record.
+func inParts(rows []relay.SentRow) (parts [][]relay.SentRow) {
+	const fixed = 40 // a row's numbers, at most
+	first, size := 0, 0
+	for i := range rows {
+		n := fixed + len(rows[i].Row)
+		if i == first || rows[i].Receipt.Topic != rows[i-1].Receipt.Topic {
+			n += len(rows[i].Receipt.Topic)
+		}
+		if size+n > maxNote-1024 {
+			parts = append(parts, rows[first:i])
+			first, size = i, 0
+		}
+		size += n
+	}
+	return append(parts, rows[first:])
+}
+
+// receipt of an acknowledged record.
+func (x *sending) receipt() relay.Receipt {
+	return relay.Receipt{Topic: x.rec.Topic, Partition: x.rec.Partition, Offset: x.rec.Offset}
+}
+
+// drop tells the group that the progress records will not be there.
+func (x *transaction) drop() {
+	if !x.noted {
+		return
+	}
+	x.noted = false
+	for n := range x.notes {
+		x.b.t.g.dropped(x.notes[n].rec.Partition, x.notes[n].rec.Offset)
+	}
+}
+
+// offsets adds the lanes' offsets under the membership that owns them: the broker fences here.
+func (x *transaction) offsets(ctx context.Context) (ending, error) {
+	if len(x.lanes) == 0 {
+		return endCommitted, nil
+	}
+	g := x.b.t.g
+	var as member
+	err := g.with(ctx, x.lanes, func(m member) error {
+		as = m
+		within, cancel := x.within(ctx)
+		defer cancel()
+		return x.commitOffsets(within, m)
+	})
+	switch {
+	case err == nil:
+		return endCommitted, nil
+	case ctx.Err() != nil:
+		return x.giveUp(ctx, err)
+	case errors.Is(err, errNotOwner):
+		x.abort(ctx)
+		return endFenced, err
+	case ofTheMembership(err):
+		g.stale(as)
+		x.abort(ctx)
+		return endFenced, err
+	}
+	if as == (member{}) { // the group did not come to rest
+		x.abort(ctx)
+		return endBroken, err
+	}
+	return x.giveUp(ctx, err)
+}
+
+// ofTheMembership says whether a broker does not know the membership, or not any more.
+func ofTheMembership(err error) bool {
+	return errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.FencedInstanceID) ||
+		errors.Is(err, kerr.StaleMemberEpoch) || errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.GroupIDNotFound)
+}
+
+func (x *transaction) commitOffsets(ctx context.Context, m member) error {
+	id, epoch, err := x.client.ProducerID(ctx)
+	if err != nil {
+		return fmt.Errorf("commit offsets: %w", err)
+	}
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID, req.Group, req.ProducerID, req.ProducerEpoch = x.id, m.group, id, epoch
+	req.MemberID, req.Generation = m.id, m.generation
+	if m.instance != "" {
+		req.InstanceID = &m.instance
+	}
+	rt := kmsg.NewTxnOffsetCommitRequestTopic()
+	rt.Topic, rt.TopicID = x.b.t.g.control()
+	for _, lane := range x.lanes {
+		rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+		metadata := x.b.t.g.metadata(lane)
+		rp.Partition, rp.Offset, rp.Metadata = lane, x.b.t.g.from(lane), &metadata
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req.Topics = append(req.Topics, rt)
+	for {
+		resp, err := req.RequestWith(ctx, x.client)
+		if err != nil {
+			return fmt.Errorf("commit offsets: %w", err)
+		}
+		err = firstError(resp)
+		if !errors.Is(err, kerr.ConcurrentTransactions) || rest(ctx, 2*time.Millisecond) != nil {
+			return err
+		}
+	}
+}
+
+// firstError is the answer's gravest: one that is not to be waited for, if there is one.
+func firstError(resp *kmsg.TxnOffsetCommitResponse) (first error) {
+	n := 0
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			n++
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil && (first == nil || errors.Is(first, kerr.ConcurrentTransactions)) {
+				first = fmt.Errorf("commit offsets: %w", err)
+			}
+		}
+	}
+	if n == 0 {
+		return errors.New("commit offsets: the broker's answer names no lane")
+	}
+	return first
+}
