@@ -64,4 +64,6 @@ type Admin interface {
 	// Discard gives up DEAD rows: they stay DEAD with "discarded: reason" before their last error and no
 	// longer block their key. A table without a last_error column loses the row instead.
 	Discard(ctx context.Context, f Filter, reason string, dryRun bool) (done, skipped int64, err error)
+	// KeepsDiscarded says whether Discard keeps rows: whether the table has a last_error column.
+	KeepsDiscarded() bool
 }

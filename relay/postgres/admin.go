@@ -268,6 +268,9 @@ func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryR
 	return s.change(ctx, f, eligible, "UPDATE "+l.table+" t SET "+set+l.touched(), dryRun)
 }
 
+// KeepsDiscarded implements relay.Admin.
+func (s *Store) KeepsDiscarded() bool { return s.layout.cols.LastError != "" }
+
 func (l *layout) touched() string {
 	if l.cols.UpdatedAt == "" {
 		return ""

@@ -85,6 +85,9 @@ func (s *FakeStore) Discard(ctx context.Context, f relay.Filter, reason string, 
 	})
 }
 
+// KeepsDiscarded implements relay.Admin: there is a last_error.
+func (s *FakeStore) KeepsDiscarded() bool { return true }
+
 func (s *FakeStore) act(ctx context.Context, op string, f relay.Filter, dryRun bool, applies func(*fakeRow) bool, do func(*fakeRow)) (done, skipped int64, err error) {
 	if _, err := s.enter(ctx, op); err != nil {
 		return 0, 0, err

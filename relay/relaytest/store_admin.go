@@ -173,6 +173,7 @@ func adminDiscard(b *bed) {
 	done, _, err = c.Discard(b.ctx, relay.Filter{EventIDs: []string{"e00002"}}, "sent by hand\x00", false)
 	require.NoError(b, err)
 	require.EqualValues(b, 1, done)
+	require.Equal(b, !b.h.Traits.NoLastError, c.KeepsDiscarded())
 	if b.h.Traits.NoLastError {
 		_, there := b.table.Row(b.T, "e00002")
 		require.False(b, there)

@@ -46,6 +46,9 @@ func (s *Store) Discard(ctx context.Context, f relay.Filter, reason string, dryR
 	return s.change(ctx, f, l.deadWhere(), l.touched(sets), dryRun)
 }
 
+// KeepsDiscarded implements relay.Admin.
+func (s *Store) KeepsDiscarded() bool { return s.layout().cols.LastError != "" }
+
 var errNoStatus = errors.New("the table has no status column: its events are new until they are sent and deleted")
 
 func (l *layout) touched(sets []string) []string {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"strings"
@@ -31,7 +30,7 @@ type eventFlags struct {
 	after  string
 }
 
-func (f *eventFlags) register(cmd *cobra.Command) {
+func (f *eventFlags) register(cmd *cobra.Command, limit int) {
 	fl := cmd.Flags()
 	fl.StringSliceVar(&f.status, "status", nil, "states: NEW, SENDING, SENT, FAILED, DEAD (waits for a person), DISCARDED")
 	fl.StringVar(&f.filter.Type, "type", "", "event type")
@@ -40,7 +39,7 @@ func (f *eventFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.filter.Topic, "topic", "", "topic named by the row")
 	fl.DurationVar(&f.filter.Since, "since", 0, "created within this long, by the database's clock")
 	fl.StringVar(&f.filter.Error, "error", "", "text in the last error")
-	fl.IntVar(&f.filter.Limit, "limit", 50, "at most so many events")
+	fl.IntVar(&f.filter.Limit, "limit", limit, "at most so many events")
 }
 
 // read checks the flags; ids are the command's arguments.
@@ -143,7 +142,7 @@ func eventsListCommand(c *cli) *cobra.Command {
 			})
 		},
 	}
-	f.register(cmd)
+	f.register(cmd, 50)
 	cmd.Flags().StringVar(&f.after, "after", "", "only events after this row id, to page on")
 	return cmd
 }
@@ -220,8 +219,7 @@ func (c *cli) showEvent(ctx context.Context, store relay.Admin, id string, paylo
 		return fmt.Errorf("read event: %w", err)
 	}
 	if !found {
-		return &relay.SetupError{Kind: relay.SetupNotFound, Thing: "event " + id, Reason: "is not in the table",
-			Fix: "see postrider events list; sent events may have been pruned"}
+		return notInTable(id)
 	}
 	doc := struct {
 		eventDocument
@@ -258,129 +256,4 @@ func (c *cli) showEvent(ctx context.Context, store relay.Admin, id string, paylo
 			t.row("", string(row.Payload))
 		}
 	})
-}
-
-func eventsRetryCommand(c *cli) *cobra.Command {
-	a := &act{
-		verb: "retry", did: "made due now",
-		do: func(ctx context.Context, s relay.Admin, f relay.Filter, dry bool) (int64, int64, error) {
-			return s.Retry(ctx, f, dry)
-		},
-	}
-	return a.command(c, &cobra.Command{
-		Use:   "retry [EVENT_ID…]",
-		Short: "Send FAILED and DEAD events again, now",
-		Long: "retry makes FAILED and DEAD events due now, with their attempts counted anew. Events in other states\n" +
-			"are left alone: what is being sent is never sent twice.",
-		Example: "  postrider events retry 0198c0de-0000-7000-8000-000000000001\n  postrider events retry --status DEAD --topic orders --yes",
-	})
-}
-
-func eventsDiscardCommand(c *cli) *cobra.Command {
-	var reason string
-	a := &act{
-		verb: "discard", did: "discarded",
-		do: func(ctx context.Context, s relay.Admin, f relay.Filter, dry bool) (int64, int64, error) {
-			return s.Discard(ctx, f, reason, dry)
-		},
-	}
-	cmd := a.command(c, &cobra.Command{
-		Use:   "discard [EVENT_ID…]",
-		Short: "Give up DEAD events so that they no longer hold their keys",
-		Long: "discard gives up DEAD events: they are never sent, and later events of their keys go on. The rows stay,\n" +
-			"marked as discarded with the reason; a table without a last_error column loses the rows instead.",
-		Example: "  postrider events discard 0198c0de-0000-7000-8000-000000000001 --reason 'order was a test'",
-	})
-	cmd.Flags().StringVar(&reason, "reason", "", "why, kept in last_error (required)")
-	discard := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
-		if reason == "" {
-			return &usageError{thing: "--reason", reason: "is missing", next: "say why the events are given up: it is kept in last_error"}
-		}
-		return discard(cmd, ids)
-	}
-	return cmd
-}
-
-// act is a verb that changes events.
-type act struct {
-	verb, did string
-	flags     eventFlags
-	dryRun    bool
-	yes       bool
-	do        func(ctx context.Context, s relay.Admin, f relay.Filter, dry bool) (done, skipped int64, err error)
-}
-
-func (a *act) command(c *cli, cmd *cobra.Command) *cobra.Command {
-	a.flags.register(cmd)
-	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "say what would be done, change nothing")
-	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask before changing more than the named events")
-	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
-		if !a.flags.selective(ids) {
-			return &usageError{thing: cmd.CommandPath(), reason: "names no events", next: "give event ids or a filter such as --status DEAD"}
-		}
-		filter, err := a.flags.read(ids)
-		if err != nil {
-			return err
-		}
-		if !cmd.Flags().Changed("limit") {
-			filter.Limit = 10_000
-		}
-		return c.withStore(cmd.Context(), func(_ *config.Config, store app.Store) error {
-			return a.run(cmd.Context(), c, store, filter)
-		})
-	}
-	return cmd
-}
-
-func (a *act) run(ctx context.Context, c *cli, store relay.Admin, filter relay.Filter) error {
-	if len(filter.EventIDs) == 0 && !a.dryRun && !a.yes {
-		n, _, err := a.do(ctx, store, filter, true)
-		if err != nil {
-			return fmt.Errorf("%s events: %w", a.verb, err)
-		}
-		if err := c.confirm(fmt.Sprintf("%s %s", a.verb, events(n))); err != nil {
-			return err
-		}
-	}
-	done, skipped, err := a.do(ctx, store, filter, a.dryRun)
-	if err != nil {
-		return fmt.Errorf("%s events: %w", a.verb, err)
-	}
-	if done == 0 && skipped == 0 && len(filter.EventIDs) > 0 {
-		return &relay.SetupError{Kind: relay.SetupNotFound, Thing: "events " + strings.Join(filter.EventIDs, ", "),
-			Reason: "are not in the table", Fix: "see postrider events list"}
-	}
-	doc := struct {
-		Done    int64 `json:"done"`
-		Skipped int64 `json:"skipped"`
-		DryRun  bool  `json:"dry_run"`
-	}{done, skipped, a.dryRun}
-	return c.print(doc, func(t *table) {
-		would := ""
-		if a.dryRun {
-			would = "would be "
-		}
-		t.row(fmt.Sprintf("%s %s%s, %d left alone (another state)", events(done), would, a.did, skipped))
-	})
-}
-
-func events(n int64) string {
-	if n == 1 {
-		return "1 event"
-	}
-	return fmt.Sprintf("%d events", n)
-}
-
-// confirm asks at a terminal; without one the answer must have been given as --yes.
-func (c *cli) confirm(what string) error {
-	if !isTerminal(c.in) {
-		return &usageError{thing: what, reason: "there is no terminal to ask at", next: "add --yes, or look first with --dry-run"}
-	}
-	fmt.Fprint(c.errOut, what+"? [y/N] ")
-	line, _ := bufio.NewReader(c.in).ReadString('\n')
-	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
-		return &usageError{thing: what, reason: "was not confirmed"}
-	}
-	return nil
 }

@@ -141,6 +141,12 @@ func TestEvents_DeadEventIsExplainedAndRepaired(t *testing.T) {
 	code, out, _ = d.do(t, "events", "discard", "bad", "--reason", "a test")
 	require.Zero(t, code)
 	require.Contains(t, out, "1 event discarded, 0 left alone")
+	code, out, errOut = d.do(t, "events", "discard", "bad", "e-2", "ghost", "--reason", "a test")
+	require.Equal(t, exitConflict, code, "a named event that was left alone is no success")
+	require.Contains(t, out, "0 events discarded, 2 left alone")
+	require.Contains(t, errOut, "postrider: event bad: is DEAD (discarded) and was left alone; discard takes DEAD events\n"+
+		"postrider: event e-2: is SENT and was left alone; discard takes DEAD events\n"+
+		"postrider: event ghost: is not in the table; see postrider events list")
 	code, out, _ = d.do(t, "events", "retry", "--status", "DEAD", "--yes")
 	require.Zero(t, code)
 	require.Contains(t, out, "0 events made due now, 0 left alone", "what a person gave up comes back only by name")
@@ -156,6 +162,32 @@ func TestEvents_DeadEventIsExplainedAndRepaired(t *testing.T) {
 	require.Zero(t, code)
 	require.Contains(t, out, "DEAD (discarded)")
 	require.Contains(t, out, "discarded: a test")
+}
+
+// TestEvents_DiscardWithoutLastErrorDeletes: what cannot be kept as discarded goes only on a yes, and the log
+// says what went.
+func TestEvents_DiscardWithoutLastErrorDeletes(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.write(t, order(1, "orders"), order(2, "orders"))
+	_, err := d.db.ExecContext(t.Context(), `UPDATE outbox_events SET status = 'DEAD', next_retry_at = created_at WHERE event_id = 'e-1'`)
+	require.NoError(t, err)
+	mapped := func(args ...string) []string {
+		return append(args, "--set", "outbox.preset=article-postgres", "--set", "outbox.columns.last_error=-")
+	}
+	code, out, errOut := d.do(t, mapped("events", "discard", "e-1", "--reason", "a test", "--dry-run")...)
+	require.Zero(t, code, errOut)
+	require.Contains(t, out, "1 event would be deleted (the table has no last_error column to keep it as discarded), 0 left alone")
+	code, _, errOut = d.do(t, mapped("events", "discard", "e-1", "--reason", "a test")...)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, errOut, "delete 1 event (the table has no last_error column to keep it as discarded): there is no terminal to ask at; add --yes")
+	require.Len(t, d.list(t), 2)
+	code, out, errOut = d.do(t, mapped("events", "discard", "e-1", "--reason", "a test", "--yes")...)
+	require.Zero(t, code, errOut)
+	require.Contains(t, out, "1 event deleted (the table has no last_error column to keep it as discarded)")
+	require.Regexp(t, `"WARN","msg":"event is deleted","event_id":"e-1","event_type":"OrderCreated","key":"ORD-1","topic":"orders"`, errOut)
+	require.NotContains(t, errOut, "4111-secret")
+	require.Len(t, d.list(t), 1)
 }
 
 // TestEvents_BadFlags names the flag, the reason and the next step, with exit code 2.
