@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/postrider/postrider/relay/config"
 )
 
 // drain measures events a second from a full table to the last mark, rows kept, each contender on a
@@ -19,6 +21,8 @@ func drain(ctx context.Context, s settings) error {
 		{name: "article", events: s.article, run: articleRelay},
 		{name: "ceiling", events: s.events, run: ceiling},
 		{name: "product", events: s.events, run: product},
+		{name: "lanes", events: s.events, run: shared(config.AtLeastOnce)},
+		{name: "exactly-once", events: s.events, run: shared(config.ExactlyOnce)},
 	}
 	for round := range s.rounds {
 		for i := range contenders {
@@ -31,14 +35,14 @@ func drain(ctx context.Context, s settings) error {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 			c.rates = append(c.rates, rate)
-			fmt.Printf("round %d  %-8s %9.0f events/s\n", round+1, c.name, rate)
+			fmt.Printf("round %d  %-12s %9.0f events/s\n", round+1, c.name, rate)
 		}
 	}
 	article, top := median(contenders[0].rates), median(contenders[1].rates)
-	fmt.Printf("\n%-8s %12s %10s %10s\n", "", "events/s", "x article", "of ceiling")
+	fmt.Printf("\n%-12s %12s %10s %10s\n", "", "events/s", "x article", "of ceiling")
 	for _, c := range contenders {
 		m := median(c.rates)
-		fmt.Printf("%-8s %12.0f %10.1f %10.2f\n", c.name, m, m/article, m/top)
+		fmt.Printf("%-12s %12.0f %10.1f %10.2f\n", c.name, m, m/article, m/top)
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type settings struct {
 	rate     int // transactions a second, for latency
 	seconds  int
 	only     string
+	delivery string
 	profile  string
 }
 
@@ -44,6 +45,7 @@ func main() {
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds; the median is shown")
 	flag.IntVar(&s.rate, "rate", 500, "latency: transactions a second")
 	flag.StringVar(&s.only, "only", "", "drain: just this contender")
+	flag.StringVar(&s.delivery, "delivery", "", "latency, idle, memory: at-least-once or exactly-once, with claim: lanes; empty: the product's defaults")
 	flag.StringVar(&s.profile, "cpuprofile", "", "write a CPU profile of the run to this file")
 	flag.IntVar(&s.seconds, "seconds", 20, "latency: how long")
 	flag.Usage = func() {

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
+	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/relay/app"
 	"github.com/postrider/postrider/relay/config"
 )
@@ -16,12 +19,31 @@ func productConfig(b *bed, s settings) *config.Config {
 	c.Kafka = config.Properties{"bootstrap.servers": config.NewSecret(s.kafka)}
 	c.HTTP.Listen = "127.0.0.1:0"
 	c.Relay.Name = "bench"
+	if s.delivery != "" {
+		// A group of its own: lanes belong to one table.
+		c.Outbox.Name = fmt.Sprintf("bench-%d", time.Now().UnixNano())
+		c.Relay.Claim, c.Relay.Delivery = relay.ClaimLanes, s.delivery
+	}
 	return &c
 }
 
-// product runs the whole relay until nothing is due: start, checks and stop are in the time.
+// shared is the product with lanes, sending once or at least once.
+func shared(delivery string) func(context.Context, *bed, settings, string, int) error {
+	return func(ctx context.Context, b *bed, s settings, topic string, n int) error {
+		s.delivery = delivery
+		return product(ctx, b, s, topic, n)
+	}
+}
+
+// product runs the whole relay until nothing is due: start, checks and stop are in the time. With lanes the
+// control topic that it made is removed.
 func product(ctx context.Context, b *bed, s settings, _ string, _ int) error {
-	return app.Run(ctx, app.Options{Config: productConfig(b, s), Logger: warnings(), UntilDrained: true})
+	c := productConfig(b, s)
+	err := app.Run(ctx, app.Options{Config: c, Logger: warnings(), UntilDrained: true})
+	if s.delivery != "" {
+		removeTopic(ctx, s.kafka, c.Outbox.Name+".postrider")
+	}
+	return err
 }
 
 func warnings() *slog.Logger {

@@ -65,6 +65,17 @@ var plantedBugs = []planted{
 		{"graves.go", "	s.settle.push([]settling{dead})\n", "	_ = dead\n"}}},
 	{"copies without an answer are forgotten", []change{{"graves.go", "		if !done {\n", "		if !done && b == nil {\n"}}},
 	{"released heads are never asked about", []change{{"poller.go", "		p.gate.answer(held, still)\n", "		_ = still\n"}}},
+
+	{"lanes: what the last owner had sent is not marked", []change{{"owner.go", "n, err := w.markSent(ctx, lanes[i].Sent)", "n, err := w.markSent(ctx, nil)"}}},
+	{"lanes: gates stay open when a lane is taken", []change{{"owner.go", "	w.gate.load(slices.DeleteFunc(ds,", "	_ = (slices.DeleteFunc(ds,"}}},
+	{"lanes: the low end of a lane that is not read", []change{{"owner.go", "	if !mine {\n", "	if !mine && lane < 0 {\n"}, {"owner.go", `low != "" && before == after`, `low != "" && before <= after`}}},
+	{"lanes: a lane that comes back is read on from where it was", []change{{"owner.go", "	if err := w.sync(ctx); err != nil {\n		return err\n	}\n	own := w.own()", "	own := w.own()"}}},
+	{"lanes: flights of an earlier time are not awaited", []change{{"owner.go", "if err := w.gate.lanesIdle(ctx, numbers); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{"lanes: foreign rows are sent", []change{{"poller.go", "		if p.owner.has(e) {\n", "		if true || p.owner.has(e) {\n"}, {"sender.go", "!s.owner.has(e) || !s.gate.passes(e)", "!s.gate.passes(e)"},
+		{"relaytest/fake_transactions.go", " || !t.s.m.holds(lanes)", ""}}},
+	{"lanes: nobody fences", []change{{"relaytest/fake_transactions.go", " || !t.s.m.holds(lanes)", ""}}},
+	{"lanes: SENT does not outdo a late verdict", []change{{"relaytest/fake_store.go", "return s.o.Claim == relay.ClaimLanes && o.State", "return s.o.Claim == \"\" && o.State"}}},
+	{"lanes: a run until drained does not wait for lanes", []change{{"relay.go", " && !r.owner.waiting()", ""}}},
 }
 
 // TestPlantedBugs plants each bug and counts the seeds that the simulation needs to see it. It is slow:
@@ -82,10 +93,13 @@ func TestPlantedBugs(t *testing.T) {
 		}
 		t.Run(bug.name, func(t *testing.T) {
 			t.Parallel()
-			bin := bug.compile(t)
+			bin, test := bug.compile(t), "TestSimulation$"
+			if strings.HasPrefix(bug.name, "lanes: ") {
+				test = "TestSimulation_Lanes$"
+			}
 			most := int(number("POSTRIDER_PLANTED_SEEDS", 1000))
 			for seed := 1; seed <= most; seed++ {
-				if found := simulate(t, bin, seed); found != "" {
+				if found := simulate(t, bin, test, seed); found != "" {
 					t.Logf("| %s | %d | %s |", bug.name, seed, found)
 					return
 				}
@@ -144,10 +158,10 @@ func (b planted) compile(t *testing.T) string {
 var promise = regexp.MustCompile(`(P\d+[^:\n]{0,8}: [a-z]+|Run did not end|a clean stop did not wait|Run ended by itself|a clean stop ended|a run until drained [a-z ]+|events are left|panic: [a-z ]+|has no row|is DEAD and neither)`)
 
 // simulate runs one seed and says what it found; "" for nothing.
-func simulate(t *testing.T, bin string, seed int) string {
+func simulate(t *testing.T, bin, test string, seed int) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, "-test.run", "TestSimulation$")
+	cmd := exec.CommandContext(ctx, bin, "-test.run", test)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("POSTRIDER_SIM_SEED=%d", seed))
 	out, err := cmd.CombinedOutput()
 	switch {

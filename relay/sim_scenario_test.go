@@ -119,6 +119,9 @@ func newLaneScenario(seed uint64) scenario {
 	if r.IntN(2) == 0 {
 		s.pauses = float64(1 + r.IntN(5))
 	}
+	if r.IntN(4) == 0 { // verdicts that come when the lane is another's
+		s.relays, s.pauses, s.badEvents, s.attempts, s.dbFlaky = 2+r.IntN(3), 12, 0.4, 5, 0
+	}
 	if r.IntN(2) == 0 {
 		s.unknown = []float64{0.02, 0.1, 0.4}[r.IntN(3)]
 	}
