@@ -57,7 +57,7 @@ type Event struct {
 	read   uint64    // position in the order of reading
 	readAt time.Time // when it was read, by the relay's clock: for latencies only
 	given  bool      // its share of the budget was given back
-	lane   int32     // claim: lanes
+	lane   int32     // claim: lanes; else the flow
 }
 
 // Size is what the event counts against byte limits: its variable parts plus a fixed overhead a row.

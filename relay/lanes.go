@@ -2,7 +2,7 @@ package relay
 
 import (
 	"context"
-	"crypto/md5" //nolint:gosec // spreads keys, protects nothing
+	"crypto/sha256"
 	"encoding/binary"
 )
 
@@ -56,12 +56,12 @@ type OwnLane struct {
 	Low  string // where reading may begin; "" at the beginning of the table
 }
 
-// LaneOf is the lane of a key, of n: the first four bytes of the MD5 of its UTF-8 bytes, big endian, modulo
-// n. It must be computable by every database: PostgreSQL, MySQL and MariaDB have MD5 built in, and the
-// relay's own connections to SQLite bring it along. A row without a key has the lane of its id in decimal
-// digits or whatever text its RowID is.
+// LaneOf is the lane of a key, of n: the first four bytes of the SHA-256 of its UTF-8 bytes, big endian, modulo
+// n. It must be computable by every database: PostgreSQL, MySQL and MariaDB have SHA-256 built in (MD5 is gone
+// from MySQL since 9.6), and the relay's own connections to SQLite bring it along. A row without a key has the
+// lane of its id in decimal digits or whatever text its RowID is.
 func LaneOf(key string, n int32) int32 {
-	sum := md5.Sum([]byte(key)) //nolint:gosec // see above
+	sum := sha256.Sum256([]byte(key))
 	return int32(binary.BigEndian.Uint32(sum[:4]) % uint32(n))
 }
 

@@ -13,6 +13,7 @@ import (
 // and marked of a lane happens while it is. Without lanes (other claim modes) everything is its own.
 type owner struct {
 	n     int32 // lanes; 0 with other claim modes
+	flows int32 // with other claim modes keys are spread over these
 	store LaneStore
 	gate  *gate
 	wake  func()
@@ -33,6 +34,7 @@ type owner struct {
 
 func newOwner(o Options, g *gate, wake func(), most int) *owner {
 	w := &owner{gate: g, wake: wake, hooks: o.Hooks, log: o.Logger, most: most, reading: make(chan struct{}, 1), mine: map[int32]string{}, since: time.Now()}
+	w.flows = int32(len(o.Flows))
 	if o.Claim == ClaimLanes {
 		w.n = o.LaneCount
 		w.store, _ = o.Store.(LaneStore)
@@ -40,14 +42,18 @@ func newOwner(o Options, g *gate, wake func(), most int) *owner {
 	return w
 }
 
-// place gives an event its lane.
+// place gives an event its lane; without lanes, its flow.
 func (w *owner) place(e *Event) {
+	n := w.n
+	if n == 0 {
+		n = w.flows
+	}
 	switch {
-	case w.n == 0:
+	case n < 2:
 	case e.Key != nil:
-		e.lane = LaneOf(*e.Key, w.n)
+		e.lane = LaneOf(*e.Key, n)
 	default:
-		e.lane = LaneOf(string(e.Row), w.n)
+		e.lane = LaneOf(string(e.Row), n)
 	}
 }
 

@@ -21,12 +21,12 @@ type flow interface {
 // a cluster that does not answer.
 func (a *app) openFlows(ctx context.Context, store Store, o *relay.Options) (flows []flow, err error) {
 	var group *kafka.Group
-	n := 1
+	n := a.cfg.Relay.Flows
 	if o.Claim == relay.ClaimLanes {
 		if group, err = a.newGroup(ctx, store); err != nil {
 			return nil, err
 		}
-		n = min(a.cfg.Relay.Flows, a.cfg.Relay.Lanes)
+		n = min(n, a.cfg.Relay.Lanes)
 		o.Lanes, o.LaneCount = group, int32(a.cfg.Relay.Lanes)
 	}
 	defer func() {

@@ -83,7 +83,7 @@ type Relay struct {
 	Source            string // "poll"
 	Claim             relay.ClaimMode
 	Lanes             int           // claim: lanes: how many; fixed by the control topic once it exists
-	Flows             int           // claim: lanes: how many send side by side
+	Flows             int           // how many send side by side, each its share of the keys
 	SessionTimeout    time.Duration // claim: lanes: how long a silent relay keeps its lanes
 	Delivery          string        // AtLeastOnce or ExactlyOnce
 	Batch             int           // events

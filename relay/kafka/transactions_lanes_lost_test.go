@@ -126,6 +126,7 @@ func TestTransactions_MembershipRefused(t *testing.T) {
 		})
 		require.Equal(t, relay.ClassFenced, sendTx(t, s, row(topic, "k", "never", 0))[0].Failure.Class)
 		inOrderCommitted(t, seed, topic, 1, 3)
+		require.Empty(t, g.logs[0].pending, "what was aborted keeps nothing back")
 	})
 }
 

@@ -52,7 +52,9 @@ func endLost(t *testing.T, seed string, mode tapFault, times int, rows bool) {
 	insist(t, s, make(0)...)
 	wire.set(int16(kmsg.EndTxn), mode, times)
 	wire.heard(int16(kmsg.InitProducerID), func() { wire.set(0, tapPass, 0) }) // it asks what became of it, and all is well
+	started := time.Now()
 	insist(t, s, make(1)...)
+	require.Less(t, time.Since(started), transactionTimeout/2, "it is not the transaction's timeout that ends it")
 	insist(t, s, make(2)...)
 	inOrderCommitted(t, seed, topic, 4, 3)
 }

@@ -31,7 +31,6 @@ const (
 	errLockWait           = 1205
 	errDeadlock           = 1213
 	errReadOnlyServer     = 1290
-	errNoFunction         = 1305
 	errUnknownZone        = 1298
 	errReadOnlyTx         = 1792
 	errPasswordExpired    = 1862
@@ -73,7 +72,11 @@ func setup(err error, c *driver.Config) error {
 	var netErr net.Error
 	switch number(err) {
 	case errAccessDenied:
-		e.Reason, e.Fix = login+" is not let in: wrong user or password", "check database.user and database.password; in database.url special characters must be percent-encoded"
+		e.Reason = login + " is not let in: wrong user or password"
+		e.Fix = "check database.user and database.password, or what database.url has in their place"
+		if c.Passwd == "" {
+			e.Reason, e.Fix = login+" is not let in without a password, and none was given", "set POSTRIDER_DATABASE_PASSWORD"
+		}
 	case errNoDatabaseRight:
 		e.Reason = fmt.Sprintf("%s may not use database %q", login, c.DBName)
 		e.Fix = fmt.Sprintf("GRANT SELECT, UPDATE ON %s.* TO %s", ident(c.DBName), quote(c.User))

@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
@@ -68,23 +67,7 @@ func (s *Store) inLanes() string {
 
 // laneOf is relay.LaneOf of bytes in SQL.
 func laneOf(bytes string, n int32) string {
-	return fmt.Sprintf("CAST(CONV(LEFT(MD5(%s), 8), 16, 10) AS UNSIGNED) %% %d", bytes, n)
-}
-
-// checkLanes sees to it that the server knows the digest that lanes are made of.
-func (s *Store) checkLanes(ctx context.Context) error {
-	const probe = "postrider"
-	var lane sql.NullInt32
-	err := s.db.QueryRowContext(ctx, "SELECT "+laneOf(quote(probe), s.options.Lanes)).Scan(&lane)
-	if err != nil && number(err) != errNoFunction {
-		return fmt.Errorf("try the digest of lanes: %w", err)
-	}
-	if !lane.Valid || lane.Int32 != relay.LaneOf(probe, s.options.Lanes) {
-		return &relay.SetupError{Kind: relay.SetupUsage, Thing: "relay.claim",
-			Reason: "lanes are made by the function MD5, which this server does not offer (MySQL since 9.6, or in FIPS mode)",
-			Fix:    "INSTALL COMPONENT 'file://component_classic_hashing', or set relay.claim: single", Err: err}
-	}
-	return nil
+	return fmt.Sprintf("CAST(CONV(LEFT(SHA2(%s, 256), 8), 16, 10) AS UNSIGNED) %% %d", bytes, n)
 }
 
 // maxLooked bounds the rows that one statement of Unsettled names.

@@ -12,12 +12,6 @@ const testLanes = 16
 
 func inLanes(o *relay.StoreOptions) { o.Claim, o.Lanes = relay.ClaimLanes, testLanes }
 
-// onLaneServers runs a test on the servers that offer the digest of lanes.
-func onLaneServers(t *testing.T, f func(t *testing.T, v flavour)) {
-	t.Parallel()
-	f(t, mariadbServer)
-}
-
 // eachLane reads a table lane by lane and returns the keys that came, all of which were of the right lane.
 func eachLane(t *testing.T, dsn string, table relay.Table) (keys []string) {
 	t.Helper()
@@ -46,17 +40,13 @@ func TestLanes_Refused(t *testing.T) {
 		require.Equal(t, "relay.lanes", relay.AsSetup(err).Thing)
 		s := openStore(t, dsn, ownTable())
 		require.ErrorContains(t, s.Own(t.Context(), nil), "claim: single")
-		if v == mysqlServer {
-			_, err := Open(t.Context(), relay.StoreOptions{URL: dsn, Table: ownTable(), Claim: relay.ClaimLanes, Lanes: testLanes})
-			require.Contains(t, relay.AsSetup(err).Error(), "MD5")
-		}
 	})
 }
 
 // TestLanes_Columns: a lane is that of the key's UTF-8 bytes, whatever the column's character set, collation and
 // type.
 func TestLanes_Columns(t *testing.T) {
-	onLaneServers(t, func(t *testing.T, v flavour) {
+	onBoth(t, func(t *testing.T, v flavour) {
 		latin := []string{"", " ", "a", "a ", "A", "é", "É", "ß", "ÿ", "naïve", "x\\y"}
 		wide := append([]string{"世界", "e\u0301", "\U0001f600", "a\x00b"}, latin...)
 		for name, c := range map[string]struct {
@@ -96,7 +86,7 @@ func TestLanes_Columns(t *testing.T) {
 // TestLanes_AllAreFree: with all lanes its own a store asks for no lane; what a scan knew is forgotten when
 // lanes change.
 func TestLanes_AllAreFree(t *testing.T) {
-	onLaneServers(t, func(t *testing.T, v flavour) {
+	onBoth(t, func(t *testing.T, v flavour) {
 		dsn, _ := v.newDatabase(t, "")
 		s := openStore(t, dsn, ownTable(), inLanes)
 		var all []relay.OwnLane

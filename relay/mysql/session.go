@@ -42,10 +42,12 @@ func probe(ctx context.Context, c *driver.Config) (server, error) {
 	var mode, format string
 	var user string
 	var binlog bool
-	err = db.QueryRowContext(ctx, "SELECT VERSION(), DATABASE(), CURRENT_USER(), @@GLOBAL.sql_mode, @@GLOBAL.log_bin, @@SESSION.binlog_format").
+	greet, cancel := greeting(ctx, c)
+	defer cancel()
+	err = db.QueryRowContext(greet, "SELECT VERSION(), DATABASE(), CURRENT_USER(), @@GLOBAL.sql_mode, @@GLOBAL.log_bin, @@SESSION.binlog_format").
 		Scan(&s.version, &s.database, &user, &mode, &binlog, &format)
 	if err != nil {
-		return s, fmt.Errorf("look at the server: %w", err)
+		return s, unreached(ctx, fmt.Errorf("look at the server: %w", err), c)
 	}
 	s.mariadb = strings.Contains(s.version, "MariaDB")
 	s.user = grantee(user)

@@ -100,11 +100,6 @@ func (s *Store) open(ctx context.Context, o relay.StoreOptions) error {
 	if err := s.look(ctx); err != nil {
 		return err
 	}
-	if o.Claim == relay.ClaimLanes {
-		if err := s.checkLanes(ctx); err != nil {
-			return err
-		}
-	}
 	// From here on a session that finds itself on a read-only server after a fail-over is dropped, and
 	// the next one looks for the primary.
 	s.config.RejectReadOnly = true

@@ -74,9 +74,6 @@ func kinds(v flavour) []kind {
 			EventType: "type", Payload: "payload", CreatedAt: "at"},
 	}
 	all := []relay.ClaimMode{relay.ClaimSingle, relay.ClaimRows, relay.ClaimLanes}
-	if v == mysqlServer { // it does not offer MD5 any more, see TestLanes_Refused
-		all = all[:2]
-	}
 	return []kind{
 		{"own", "", ownTable(), relaytest.Traits{NullPayload: true, HeadersJSON: true, NulKeys: true}, all},
 		{"article-mysql", ddl, mysql, relaytest.Traits{NoHeaders: true, NoLastError: true, NoReceipt: true,

@@ -84,12 +84,12 @@ func probe(ctx context.Context, config *pgx.ConnConfig, o relay.StoreOptions) (c
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err = pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return nil, false, connectError(config, err)
+		return nil, false, unreached(ctx, config, err)
 	}
 	var pid uint32
 	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
 		_ = conn.Close(ctx)
-		return nil, false, connectError(config, err)
+		return nil, false, unreached(ctx, config, err)
 	}
 	if pooled = pid != conn.PgConn().PID(); !pooled {
 		_, err = conn.Exec(ctx, fmt.Sprintf("SET statement_timeout = %d", o.StatementTimeout.Milliseconds()))
@@ -126,6 +126,14 @@ func newPool(ctx context.Context, base *pgx.ConnConfig, o relay.StoreOptions, po
 	return pool, nil
 }
 
+// unreached is connectError, but for a context that ended: nothing is known of the server then.
+func unreached(ctx context.Context, config *pgx.ConnConfig, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("connect to the database: %w", ctx.Err())
+	}
+	return connectError(config, err)
+}
+
 // connectError says in one line why there is no connection and what to do.
 func connectError(config *pgx.ConnConfig, err error) error {
 	where := fmt.Sprintf("PostgreSQL at %s", net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))))
@@ -151,6 +159,9 @@ func connectError(config *pgx.ConnConfig, err error) error {
 		e.Reason, e.Fix = fmt.Sprintf("the name %q is not known", dns.Name), "check the host in database.url"
 	case errors.Is(err, context.Canceled):
 		return err
+	case silent(err):
+		e.Reason = "takes the connection, but does not answer as PostgreSQL does"
+		e.Fix = "check that host and port in database.url are PostgreSQL's"
 	default:
 		e.Reason, e.Fix = "does not answer: "+dialReason(err), "check host and port in database.url, and that the server runs"
 	}
@@ -163,11 +174,25 @@ func anotherServer(err error) bool {
 	return found && (strings.HasPrefix(answer, "unknown message type") || strings.Contains(answer, "body must have length"))
 }
 
+// silent tells a server that was reached and said nothing until the attempt timed out.
+func silent(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return false
+	}
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout() || errors.Is(err, context.DeadlineExceeded)
+}
+
 func serverRefusal(e *relay.SetupError, config *pgx.ConnConfig, pg *pgconn.PgError) {
 	switch pg.Code {
 	case codeInvalidPassword:
-		e.Kind, e.Reason = relay.SetupPermission, fmt.Sprintf("the password for user %q is wrong", config.User)
-		e.Fix = "check database.user and database.password; in database.url special characters must be percent-encoded"
+		e.Kind, e.Reason = relay.SetupPermission, fmt.Sprintf("user %q is not let in: wrong user or password", config.User)
+		e.Fix = "check database.user and database.password, or what database.url has in their place"
+		if config.Password == "" {
+			e.Reason = fmt.Sprintf("user %q is not let in without a password, and none was given", config.User)
+			e.Fix = "set POSTRIDER_DATABASE_PASSWORD"
+		}
 	case codeInvalidAuth:
 		e.Kind, e.Reason = relay.SetupPermission, pg.Message
 		e.Fix = "add the user to the server's pg_hba.conf, or correct the user in database.url"

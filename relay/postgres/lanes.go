@@ -64,8 +64,8 @@ func (l *layout) inLane(param int) string {
 	if l.catalog.encoding == "SQL_ASCII" { // there is no conversion: the relay sees the bytes as they are stored
 		encoding = l.catalog.encoding
 	}
-	sum := "md5(convert_to(" + text + ", '" + encoding + "'))"
-	return fmt.Sprintf("($%d::bool[])[1 + ('x' || substr(%s, 1, 8))::bit(32)::int8 %% %d]", param, sum, l.lanes)
+	sum := "sha256(convert_to(" + text + ", '" + encoding + "'))"
+	return fmt.Sprintf("($%d::bool[])[1 + ('x' || encode(substr(%s, 1, 4), 'hex'))::bit(32)::int8 %% %d]", param, sum, l.lanes)
 }
 
 // Own implements relay.LaneStore. Taking lanes away needs no database.

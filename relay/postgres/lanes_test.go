@@ -254,11 +254,11 @@ func TestLanes_AllAreFree(t *testing.T) {
 	_, ask := st.engine.plan(relay.Fetch{Limit: 100, MaxBytes: 1 << 20}, nil, time.Now())
 	require.Nil(t, ask.lanes)
 	require.Equal(t, ask.limit, ask.looks)
-	require.NotContains(t, st.reader.texts(ask).plain+st.reader.texts(ask).lookup+st.reader.texts(ask).due, "md5")
+	require.NotContains(t, st.reader.texts(ask).plain+st.reader.texts(ask).lookup+st.reader.texts(ask).due, "sha256")
 	require.NoError(t, st.Own(t.Context(), ownedLanes(0, testLanes-1)))
 	_, ask = st.engine.plan(relay.Fetch{Limit: 100, MaxBytes: 1 << 20}, nil, time.Now())
 	require.Len(t, ask.lanes, testLanes)
-	require.Contains(t, st.reader.texts(ask).plain, "md5")
+	require.Contains(t, st.reader.texts(ask).plain, "sha256")
 }
 
 // TestLanes_Attempts: what was in flight when a lane came is still known by its attempts, so that a verdict that
