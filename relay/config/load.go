@@ -74,12 +74,33 @@ func Load(o Options) (*Loaded, error) {
 	if l.Relay.Name == "" {
 		l.Relay.Name = o.Hostname
 	}
+	l.preferURL()
 	problems = append(problems, d.problems...)
 	problems = append(problems, check(l, o, problems)...)
 	if len(problems) > 0 {
 		return nil, problems.sorted()
 	}
 	return l, nil
+}
+
+// preferURL drops user and password of a weaker source than that of a URL with a password in it: a flag
+// wins over a variable here too.
+func (l *Loaded) preferURL() {
+	u, reason := parseDatabaseURL(l.Database.URL.Reveal())
+	if reason != "" || u.User == nil {
+		return
+	}
+	if _, has := u.User.Password(); !has {
+		return
+	}
+	from := l.Origin("database.url")
+	if old := l.Origin("database.password"); !l.Database.Password.Empty() && old.rank < from.rank {
+		l.Database.Password = Secret{}
+		l.Notices = append(l.Notices, old.Source+": passed over, since "+from.Source+" holds a password")
+	}
+	if l.Database.User != "" && l.Origin("database.user").rank < from.rank {
+		l.Database.User = ""
+	}
 }
 
 // Origin returns where the key's value came from.

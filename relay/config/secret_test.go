@@ -186,3 +186,28 @@ func TestLoaded_ShowsURLWithoutPassword(t *testing.T) {
 		require.Contains(t, l.YAML(false), want)
 	}
 }
+
+// TestLoad_PasswordOfTheStrongerPlace: user and password replace those of the URL, unless the URL with its
+// password comes from a stronger place.
+func TestLoad_PasswordOfTheStrongerPlace(t *testing.T) {
+	t.Parallel()
+	flag := func(url string) []config.Flag {
+		return []config.Flag{{Name: "--database-url", Key: "database.url", Value: url}}
+	}
+	variable := []string{"POSTRIDER_DATABASE_PASSWORD=frombox"}
+	for want, o := range map[string]config.Options{
+		"postgres://app:typed@db/shop":    {Flags: flag("postgres://app:typed@db/shop"), Environ: append(variable, "POSTRIDER_DATABASE_USER=other")},
+		"postgres://app:frombox@db/shop":  {Flags: flag("postgres://app@db/shop"), Environ: variable},
+		"postgres://app2:frombox@db/shop": {Environ: append(variable, "POSTRIDER_DATABASE_URL=postgres://app2:weaker@db/shop")},
+	} {
+		l, problems := load(t, "", o)
+		require.Empty(t, problems)
+		require.Equal(t, want, l.DatabaseURL())
+		if strings.Contains(want, "typed") {
+			require.Equal(t, []string{"POSTRIDER_DATABASE_PASSWORD: passed over, since --database-url holds a password"}, l.Notices)
+		}
+	}
+	l, problems := load(t, "database: {url: 'postgres://app:weaker@db/shop'}\n", config.Options{Environ: variable})
+	require.Empty(t, problems)
+	require.Equal(t, "postgres://app:frombox@db/shop", l.DatabaseURL())
+}

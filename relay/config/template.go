@@ -14,7 +14,7 @@ var docs = map[string]string{
 	"database":          "Where the outbox table is.",
 	"database.url":      "postgres://user@host:5432/name, mysql://user@host:3306/name, mariadb://…, sqlite:file.db",
 	"database.user":     "The user, if not in the URL.",
-	"database.password": "The password, if not in the URL; any characters. Better kept out of this file:\nPOSTRIDER_DATABASE_PASSWORD, or a file named by POSTRIDER_DATABASE_PASSWORD_FILE.",
+	"database.password": "The password; any characters. It replaces one in the URL, unless the URL comes from a stronger place:\nflags win over variables, and variables over this file. Better kept out of it:\nPOSTRIDER_DATABASE_PASSWORD, or a file named by POSTRIDER_DATABASE_PASSWORD_FILE.",
 
 	"kafka": "The properties of the Java client, by their own names. As variables: sasl.jaas.config is\nPOSTRIDER_KAFKA_SASL_JAAS_CONFIG, or a file named by POSTRIDER_KAFKA_SASL_JAAS_CONFIG_FILE.",
 

@@ -20,7 +20,7 @@ type configFlags struct {
 func (f *configFlags) register(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.file, "config", "c", "", "configuration file; - is stdin (POSTRIDER_CONFIG)")
 	flags.StringArrayVar(&f.set, "set", nil, "set one key: --set relay.batch=500; may be repeated")
-	flags.StringVar(&f.databaseURL, "database-url", "", "database.url; keep passwords in POSTRIDER_DATABASE_PASSWORD or a file named by POSTRIDER_DATABASE_PASSWORD_FILE, since others see command lines")
+	flags.StringVar(&f.databaseURL, "database-url", "", "database.url; a password in it wins over the variables, but keep passwords in POSTRIDER_DATABASE_PASSWORD or a file named by POSTRIDER_DATABASE_PASSWORD_FILE, since others see command lines")
 	flags.StringVar(&f.bootstrapServers, "bootstrap-servers", "", "kafka.bootstrap.servers")
 }
 
