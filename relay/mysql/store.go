@@ -76,10 +76,13 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		return nil, usage("relay.lanes", fmt.Sprintf("%d is below 1", o.Lanes), "set it to the number of partitions of the control topic")
 	}
 	s.lanes.Store(&laneSet{})
-	ctx, cancel := s.bound(ctx)
+	bounded, cancel := s.bound(ctx)
 	defer cancel()
-	if err := s.open(ctx, s.options); err != nil {
+	if err := s.open(bounded, s.options); err != nil {
 		_ = s.Close()
+		if ctx.Err() != nil { // nothing is known of the server then
+			return nil, err
+		}
 		return nil, setup(err, config)
 	}
 	return s, nil

@@ -30,7 +30,7 @@ type desk struct {
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	d := &desk{url: "sqlite:" + filepath.Join(t.TempDir(), "outbox.db")}
-	db, err := openDatabase(outbox.SQLite, d.url, createFile)
+	db, err := openDatabase(t.Context(), outbox.SQLite, d.url, createFile)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	_, err = schema.Apply(t.Context(), db, outbox.SQLite)

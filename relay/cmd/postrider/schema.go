@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -164,6 +165,6 @@ func schemaError(err error) error {
 	case errors.As(err, &incomplete):
 		return &relay.SetupError{Kind: relay.SetupConflict, Thing: "schema", Reason: incomplete.Error(), Err: incomplete}
 	default:
-		return address{server: "database"}.failure(err)
+		return fmt.Errorf("database: %s", oneLine(err))
 	}
 }
