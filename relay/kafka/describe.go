@@ -45,6 +45,7 @@ func (s *Sink) layout(ctx context.Context, names []string) (map[string]*topicInf
 	if err != nil {
 		return nil, err
 	}
+	s.brokers.Store(int32(len(resp.Brokers)))
 	found := make(map[string]*topicInfo, len(names))
 	for _, rt := range resp.Topics {
 		if rt.Topic == nil {

@@ -23,7 +23,7 @@ const (
 	hintCluster      = "the cluster takes records again once it has recovered"
 	hintProducer     = "the producer starts over with a new id by itself"
 	hintTopicACL     = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Write --operation Describe --topic '{topic}'"
-	hintCreate       = "create it: kafka-topics.sh --bootstrap-server {servers} --create --topic '{topic}' --partitions 12 --replication-factor 3"
+	hintCreate       = "create it: kafka-topics.sh --bootstrap-server {servers} --create --topic '{topic}' --partitions 12 --replication-factor {replicas}, or let the relay do it with relay.create_topics; once it is there, postrider events retry for events that are DEAD by then"
 	hintLimit        = "raise max.message.bytes of the topic, or make the event smaller; then postrider events retry"
 	hintTransactions = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Write --operation Describe --transactional-id '{topic}' --resource-pattern-type prefixed"
 	hintGroup        = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Read --group '{topic}'"

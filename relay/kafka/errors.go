@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -82,7 +83,8 @@ func (s *Sink) fill(hint, topic string) string {
 	if !strings.Contains(hint, "{") {
 		return hint
 	}
-	return strings.NewReplacer("{servers}", strings.Join(s.cfg.Seeds, ","), "{topic}", topic,
+	replicas := min(max(s.brokers.Load(), 1), 3)
+	return strings.NewReplacer("{replicas}", strconv.Itoa(int(replicas)), "{servers}", strings.Join(s.cfg.Seeds, ","), "{topic}", topic,
 		"{principal}", s.cfg.Principal()).Replace(hint)
 }
 

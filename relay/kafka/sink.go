@@ -89,6 +89,7 @@ type Sink struct {
 
 	dropped atomic.Bool    // Close has given up waiting: nothing is reported any more
 	calls   sync.WaitGroup // callbacks and goroutines that may report
+	brokers atomic.Int32   // of the cluster, as last seen; 0 before that
 	keyless atomic.Uint32  // where records without a key go next
 }
 

@@ -22,7 +22,9 @@ func TestSink_MissingTopicIsNoticedOnceItExists(t *testing.T) {
 		require.Equal(t, relay.ClassPermanent, f.Class)
 		require.Equal(t, time.Hour, f.Grace)
 		require.Equal(t, "topic "+name+": it does not exist", f.Text)
-		require.Contains(t, f.Hint, "kafka-topics.sh --bootstrap-server "+seed+" --create --topic '"+name+"'")
+		require.Contains(t, f.Hint, "kafka-topics.sh --bootstrap-server "+seed+" --create --topic '"+name+"' --partitions 12 --replication-factor ")
+		require.NotContains(t, f.Hint, "{")
+		require.Contains(t, f.Hint, "or let the relay do it with relay.create_topics; once it is there, postrider events retry for events that are DEAD by then")
 		createTopic(t, seed, name, 1, nil)
 		require.Eventually(t, func() bool { return send(t, s, record(name, "k", "v"))[0].Failure == nil }, 5*time.Second, 20*time.Millisecond)
 	})
@@ -39,6 +41,19 @@ func TestSink_CreatesTopicsByChoiceOnly(t *testing.T) {
 		require.Len(t, m.Topics[name].Partitions, 3)
 		require.NotEmpty(t, s.CheckTopics(t.Context(), []string{name}), "one replica")
 	})
+}
+
+// TestSink_HintAsksForReplicasThatTheClusterHas: a command that the cluster refuses is no help.
+func TestSink_HintAsksForReplicasThatTheClusterHas(t *testing.T) {
+	t.Parallel()
+	for brokers, want := range map[int]string{1: "--replication-factor 1,", 2: "--replication-factor 2,", 5: "--replication-factor 3,"} {
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(brokers))
+		require.NoError(t, err)
+		defer cluster.Close()
+		s := open(t, parsed(t, properties(cluster.ListenAddrs()[0])), Options{})
+		require.Contains(t, send(t, s, record("nowhere", "k", "v"))[0].Failure.Hint, want)
+		require.Contains(t, s.CheckTopics(t.Context(), []string{"elsewhere"})[0].Advice, want)
+	}
 }
 
 func dropTopic(t *testing.T, seed, name string) {
