@@ -44,7 +44,7 @@ var presets = map[string]preset{
 		table: "outbox_event",
 		columns: relay.Columns{
 			ID: "id", EventID: "event_id", AggregateType: "aggregate_type", AggregateID: "aggregate_id",
-			EventType: "event_type", Topic: "topic", MessageKey: "message_key", Payload: "payload",
+			EventType: "event_type", Topic: "topic?", MessageKey: "message_key?", Payload: "payload",
 			Headers: "headers?", Status: "status", RetryCount: "retry_count",
 			NextRetryAt: "next_retry_at|next_retry_time", LastError: "last_error?",
 			CreatedAt: "created_at?", UpdatedAt: "updated_at", SentAt: "sent_at?",

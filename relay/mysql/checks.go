@@ -92,8 +92,12 @@ func (l *layout) checkIDs() error {
 	thing := fmt.Sprintf("column %s of table %s", col(l.cols.ID), l.table)
 	c, _ := l.catalog.column(l.cols.ID)
 	if !slices.Contains(intTypes, c.dataType) {
+		fix := "map an AUTO_INCREMENT column with outbox.columns.id"
+		if l.cols.EventID == "" || l.cols.EventID == c.name {
+			fix += ", and this one with outbox.columns.event_id"
+		}
 		return usage(thing, fmt.Sprintf("is %s, which does not tell in which order rows were written", c.fullType),
-			"map an AUTO_INCREMENT column with outbox.columns.id, and this one with outbox.columns.event_id")
+			fix+"; adding one rewrites the table and locks it meanwhile")
 	}
 	l.unsigned = strings.Contains(c.fullType, "unsigned")
 	if !l.catalog.unique(l.cols.ID) {

@@ -62,7 +62,7 @@ func newLayout(ctx context.Context, db *sql.DB, s server, o relay.StoreOptions) 
 // resolve finds the columns. id and payload must be there; a column that is named and not optional too.
 func (l *layout) resolve(ctx context.Context, db *sql.DB, s server, want relay.Columns) error {
 	l.cols = want
-	var left []string
+	var left, lacks, keys []string
 	for _, f := range fields(&l.cols) {
 		spec, optional := strings.CutSuffix(*f.column, "?")
 		if spec == "" {
@@ -78,11 +78,13 @@ func (l *layout) resolve(ctx context.Context, db *sql.DB, s server, want relay.C
 			return l.catalog.right(s, fmt.Sprintf("user %s may not read column %s", s.user, orList(spec)),
 				"SELECT, UPDATE", nil)
 		default:
-			return usage("table "+l.table, fmt.Sprintf("has no column %s for %s (it has %s)", orList(spec), f.name,
-				l.catalog.columnNames()),
-				"set outbox.columns."+f.name+", or write \"-\" there if the table has none")
+			lacks, keys = append(lacks, orList(spec)+" for "+f.name), append(keys, "outbox.columns."+f.name)
 		}
 		*f.column = name
+	}
+	if len(lacks) > 0 {
+		return usage("table "+l.table, fmt.Sprintf("has no column %s (it has %s)", strings.Join(lacks, ", "), l.catalog.columnNames()),
+			"set "+strings.Join(keys, ", ")+", or write \"-\" there if the table has none")
 	}
 	if len(left) > 0 {
 		l.notices = append(l.notices,

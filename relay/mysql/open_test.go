@@ -84,6 +84,8 @@ func TestOpen_table_faults(t *testing.T) {
 			{"bad name", "", func(t *relay.Table) { t.Name = "a.b.c" }, relay.SetupUsage, "outbox.table"},
 			{"missing column", "", func(t *relay.Table) { t.Columns.Payload = "body|data" }, relay.SetupUsage,
 				`no column "body" or "data" for payload`},
+			{"missing columns", "", func(t *relay.Table) { t.Columns.Topic, t.Columns.MessageKey = "dest", "k" }, relay.SetupUsage,
+				`no column "dest" for topic, "k" for message_key (it has`},
 			{"no payload", "", func(t *relay.Table) { t.Columns.Payload = "" }, relay.SetupUsage, "id and payload"},
 			{"uuid as id", "", func(t *relay.Table) { t.Columns.ID = "event_id" }, relay.SetupUsage,
 				"in which order rows were written"},

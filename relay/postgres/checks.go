@@ -188,7 +188,8 @@ func (l *layout) checkIDs(ctx context.Context, conn *pgx.Conn) error {
 	id, _ := l.catalog.column(l.cols.ID)
 	if id.kind != "int8" && id.kind != "int4" && id.kind != "int2" {
 		return l.usage(fmt.Sprintf("column %q (id) is of type %s, which does not tell the order of events within a key", id.name, id.sqlType),
-			"add a column and map it: ALTER TABLE "+l.table+" ADD COLUMN seq bigint GENERATED ALWAYS AS IDENTITY UNIQUE; outbox.columns.id: seq, outbox.columns.event_id: "+id.name)
+			"add a column and map it, which rewrites the table and locks it meanwhile: ALTER TABLE "+l.table+
+				" ADD COLUMN seq bigint GENERATED ALWAYS AS IDENTITY UNIQUE; outbox.columns.id: seq"+l.asEventID(id.name))
 	}
 	ordered := func(x index) bool { return len(x.columns) > 0 && x.columns[0] == id.name && !x.partial }
 	if !slices.ContainsFunc(l.catalog.indexes, ordered) {
@@ -202,6 +203,14 @@ func (l *layout) checkIDs(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("read the sequence of table %s: %w", l.table, err)
 	}
 	return l.chooseScan(id)
+}
+
+// asEventID advises to map a column as the event's id where the table has none of its own.
+func (l *layout) asEventID(column string) string {
+	if l.cols.EventID != "" && l.cols.EventID != column {
+		return ""
+	}
+	return ", outbox.columns.event_id: " + column
 }
 
 // chooseScan decides between the cursor with gaps and the scan by index.

@@ -62,7 +62,7 @@ func (l *layout) notice(format string, args ...any) {
 
 // resolve finds the columns: the first that exists of alternatives, none where it is optional.
 func (l *layout) resolve() error {
-	var left []string
+	var left, lacks, keys []string
 	for _, f := range fields(&l.cols) {
 		spec, optional := strings.CutSuffix(*f.column, "?")
 		*f.column = ""
@@ -77,9 +77,13 @@ func (l *layout) resolve() error {
 		case optional:
 			left = append(left, f.name)
 		default:
-			return l.usage(fmt.Sprintf("has no column %s for %s (it has %s)", strings.Join(names, " or "), f.name, l.catalog.columnNames()),
-				fmt.Sprintf("set outbox.columns.%s, or write \"-\" there if the table has none", f.name))
+			lacks = append(lacks, strings.Join(names, " or ")+" for "+f.name)
+			keys = append(keys, "outbox.columns."+f.name)
 		}
+	}
+	if len(lacks) > 0 {
+		return l.usage(fmt.Sprintf("has no column %s (it has %s)", strings.Join(lacks, ", "), l.catalog.columnNames()),
+			fmt.Sprintf("set %s, or write \"-\" there if the table has none", strings.Join(keys, ", ")))
 	}
 	if len(left) > 0 {
 		l.notice("%s has no columns for %s: what they hold is not kept", l.thing(), strings.Join(left, ", "))

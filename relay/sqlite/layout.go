@@ -107,7 +107,7 @@ func missingTable(name string, near []string) error {
 // resolve finds the columns. id and payload must be there; a column that is named and not optional too.
 func (l *layout) resolve(want relay.Columns) error {
 	l.cols = want
-	var left []string
+	var left, lacks, keys []string
 	for _, f := range fields(&l.cols) {
 		spec, optional := strings.CutSuffix(*f.column, "?")
 		if spec == "" {
@@ -120,11 +120,14 @@ func (l *layout) resolve(want relay.Columns) error {
 		case optional:
 			left = append(left, f.name)
 		default:
-			return &relay.SetupError{Kind: relay.SetupUsage, Thing: fmt.Sprintf("table %s", l.table),
-				Reason: fmt.Sprintf("has no column %s for %s (it has %s)", orList(spec), f.name, l.catalog.columnNames()),
-				Fix:    "set outbox.columns." + f.name + ", or write \"-\" there if the table has none"}
+			lacks, keys = append(lacks, orList(spec)+" for "+f.name), append(keys, "outbox.columns."+f.name)
 		}
 		*f.column = name
+	}
+	if len(lacks) > 0 {
+		return &relay.SetupError{Kind: relay.SetupUsage, Thing: fmt.Sprintf("table %s", l.table),
+			Reason: fmt.Sprintf("has no column %s (it has %s)", strings.Join(lacks, ", "), l.catalog.columnNames()),
+			Fix:    "set " + strings.Join(keys, ", ") + ", or write \"-\" there if the table has none"}
 	}
 	if len(left) > 0 {
 		l.notices = append(l.notices,

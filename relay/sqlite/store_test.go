@@ -183,6 +183,8 @@ func TestOpen_faults(t *testing.T) {
 			"the file has inbox_events, outbox_events"},
 		{"missing column", "sqlite:" + path, func(t *relay.Table) { t.Columns.Payload = "body|data" },
 			relay.SetupUsage, `no column "body" or "data" for payload`},
+		{"missing columns", "sqlite:" + path, func(t *relay.Table) { t.Columns.Topic, t.Columns.MessageKey = "dest", "k" },
+			relay.SetupUsage, `no column "dest" for topic, "k" for message_key (it has`},
 		{"time zone", "sqlite:" + path, func(t *relay.Table) { t.TimeZone = "Asia/Shanghai" }, relay.SetupUsage,
 			"UTC only"},
 		{"word that the CHECK refuses", "sqlite:" + path, func(t *relay.Table) { t.States.Dead = "GIVEN UP" },
