@@ -63,6 +63,8 @@ type StoreOptions struct {
 	Lanes int32 // claim: lanes: how many there are
 	// OnDead is OnDeadHold (default) or OnDeadSkip: whether DEAD rows block their keys when gates are loaded.
 	OnDead string
+	// ReadOnly opens for looking only (Counts, List, Get): rights to write are not asked for.
+	ReadOnly bool
 	// ClaimTimeout is the age by database time from which a SENDING row counts as abandoned.
 	// Defaults to 60 s; at least 1 s.
 	ClaimTimeout time.Duration

@@ -118,6 +118,11 @@ func (a *app) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w, ok := store.(interface{ Warnings() []string }); ok {
+		for _, n := range w.Warnings() {
+			a.log.Warn("about the table", "warning", n)
+		}
+	}
 	for _, n := range store.Notices() {
 		a.log.Info("about the table", "notice", n)
 	}

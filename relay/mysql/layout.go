@@ -47,7 +47,12 @@ func newLayout(ctx context.Context, db *sql.DB, s server, o relay.StoreOptions) 
 		l.checkTypes,
 		l.checkIDs,
 		func() error { return l.checkStates(ctx, db) },
-		func() error { return l.checkRights(ctx, db, s) },
+		func() error {
+			if o.ReadOnly {
+				return nil
+			}
+			return l.checkRights(ctx, db, s)
+		},
 	} {
 		if err := check(); err != nil {
 			return nil, err

@@ -36,7 +36,7 @@ func newLayout(ctx context.Context, conn *pgx.Conn, o relay.StoreOptions) (*layo
 		l.checkMode,
 		func() error { return l.checkStates(ctx, conn, o.Table.States) },
 		func() error { return l.checkIDs(ctx, conn) },
-		l.checkRights,
+		func() error { return l.checkRights(o.ReadOnly) },
 		l.checkOwn,
 		func() error { return l.checkZone(ctx, conn) },
 	} {
@@ -260,7 +260,7 @@ func (l *layout) written() []string {
 	return out
 }
 
-func (l *layout) checkRights() error {
+func (l *layout) checkRights(readOnly bool) error {
 	var read, write []string
 	for _, f := range fields(&l.cols) {
 		if c, ok := l.catalog.column(*f.column); ok && !c.canSelect {
@@ -282,6 +282,7 @@ func (l *layout) checkRights() error {
 	switch {
 	case len(read) > 0:
 		return grant("SELECT")
+	case readOnly:
 	case len(write) > 0:
 		return grant("UPDATE (" + strings.Join(write, ", ") + ")")
 	case l.delete && !l.catalog.canDelete:

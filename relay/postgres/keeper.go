@@ -25,9 +25,9 @@ const (
 // keeper does what must not be in the way of reading: it writes down where a later relay begins, and it
 // sweeps for rows that the cursor missed.
 type keeper struct {
-	store   *Store
-	saves   bool // the cursor table is there and may be written
-	notices []string
+	store    *Store
+	saves    bool // the cursor table is there and may be written
+	warnings []string
 
 	saved   int64
 	savedAt time.Time
@@ -69,18 +69,15 @@ func (k *keeper) start(ctx context.Context) (cursor int64, early []string, err e
 
 // savedCursor is where the last relay of this name was. What it did not know of came later, with higher ids.
 func (k *keeper) savedCursor(ctx context.Context) (int64, error) {
-	var usable bool
-	err := k.store.query(ctx, `SELECT coalesce(has_table_privilege(to_regclass($1::text), 'SELECT'), false)
-			AND coalesce(has_table_privilege(to_regclass($1::text), 'INSERT'), false)
-			AND coalesce(has_table_privilege(to_regclass($1::text), 'UPDATE'), false)`, []any{k.cursorTableName()}, &usable)
+	readable, writable, err := k.cursorRights(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("look for the cursor: %w", err)
+		return 0, err
 	}
-	if !usable {
+	if !readable {
 		return 0, nil
 	}
 	// With lanes the low end is each lane's and is kept elsewhere; this one stays as it is.
-	k.saves = k.store.options.Claim != relay.ClaimLanes
+	k.saves = writable && k.store.options.Claim != relay.ClaimLanes
 	var low int64
 	err = k.store.query(ctx, fmt.Sprintf("SELECT coalesce(max(low_id), 0) FROM %s WHERE name = $1::text", k.cursorTableName()), []any{k.name()}, &low)
 	if err != nil {
@@ -95,6 +92,32 @@ func (k *keeper) savedCursor(ctx context.Context) (int64, error) {
 	}
 	k.saved = low
 	return max(low-1, 0), nil
+}
+
+// cursorRights says what this user may do with the cursor's table; nothing when there is none.
+func (k *keeper) cursorRights(ctx context.Context) (readable, writable bool, err error) {
+	err = k.store.query(ctx, `SELECT coalesce(has_table_privilege(to_regclass($1::text), 'SELECT'), false),
+		coalesce(has_table_privilege(to_regclass($1::text), 'INSERT') AND has_table_privilege(to_regclass($1::text), 'UPDATE'), false)`,
+		[]any{k.cursorTableName()}, &readable, &writable)
+	if err != nil {
+		return false, false, fmt.Errorf("look for the cursor: %w", err)
+	}
+	return readable, writable, nil
+}
+
+// noteRights tells of a cursor that cannot be kept: each start then reads the history again.
+func (k *keeper) noteRights(ctx context.Context) error {
+	if o := k.store.options; !k.store.layout.own || o.ReadOnly || o.Claim == relay.ClaimLanes {
+		return nil
+	}
+	readable, writable, err := k.cursorRights(ctx)
+	if err != nil || readable && writable {
+		return err
+	}
+	k.warnings = append(k.warnings, fmt.Sprintf("user %q may not read and write %s, so each start reads through the rows that were sent; "+
+		"GRANT SELECT, INSERT, UPDATE ON %s TO %s (if it does not exist: postrider schema apply)",
+		k.store.layout.catalog.user, cursorTable, k.cursorTableName(), quote(k.store.layout.catalog.user)))
+	return nil
 }
 
 // lastValue is the last id that the sequence handed out, nil when it may not be read or there is none.

@@ -78,7 +78,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		return nil, err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if pooled && o.Claim == relay.ClaimSingle {
+	if pooled && o.Claim == relay.ClaimSingle && !o.ReadOnly {
 		return nil, &relay.SetupError{Kind: relay.SetupUsage, Thing: "database.url",
 			Reason: "the connection goes through a pooler, where the lock that makes this relay the only one of its table does not hold",
 			Fix:    "give a direct connection to PostgreSQL, or set relay.claim: rows"}
@@ -105,6 +105,10 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		s.engine.lanes, _ = newLaneSet(o.Lanes, nil)
 	}
 	s.keeper = newKeeper(s)
+	if err := s.keeper.noteRights(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open the table: %w", err)
+	}
 	return s, nil
 }
 
@@ -115,8 +119,11 @@ func (s *Store) Notices() []string {
 	if s.db.pooled {
 		out = append(out, "the connection goes through a pooler: statements are not prepared, and each transaction brings its own settings")
 	}
-	return append(out, s.keeper.notices...)
+	return out
 }
+
+// Warnings are facts that a person should change, to be logged once at the start.
+func (s *Store) Warnings() []string { return s.keeper.warnings }
 
 // SweepFound counts new rows below the cursor that only the slow sweep found. Rows that a person makes new by
 // SQL are among them; otherwise it stays 0, and anything else is a bug.

@@ -133,7 +133,7 @@ func eventsListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.withStore(cmd.Context(), func(_ *config.Config, store app.Store) error {
+			return c.lookStore(cmd.Context(), func(_ *config.Config, store app.Store) error {
 				rows, err := store.List(cmd.Context(), filter)
 				if err != nil {
 					return fmt.Errorf("list events: %w", err)
@@ -204,7 +204,7 @@ func eventsShowCommand(c *cli) *cobra.Command {
 		Example: "  postrider events show 0198c0de-0000-7000-8000-000000000001\n  postrider events show 0198c0de-0000-7000-8000-000000000001 --payload",
 		Args:    args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			return c.withStore(cmd.Context(), func(_ *config.Config, store app.Store) error {
+			return c.lookStore(cmd.Context(), func(_ *config.Config, store app.Store) error {
 				return c.showEvent(cmd.Context(), store, ids[0], payload)
 			})
 		},

@@ -51,13 +51,21 @@ func (c *cli) logger(cfg *config.Config) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(c.errOut, o))
 }
 
-// withStore runs f on the configured table, for verbs that look at it or repair it.
+// withStore runs f on the configured table, for verbs that repair it; lookStore for those that look at it.
 func (c *cli) withStore(ctx context.Context, f func(*config.Config, app.Store) error) error {
+	return c.onStore(ctx, app.OpenStore, f)
+}
+
+func (c *cli) lookStore(ctx context.Context, f func(*config.Config, app.Store) error) error {
+	return c.onStore(ctx, app.LookStore, f)
+}
+
+func (c *cli) onStore(ctx context.Context, open func(context.Context, *config.Config) (app.Store, error), f func(*config.Config, app.Store) error) error {
 	cfg, err := c.loadConfig()
 	if err != nil {
 		return err
 	}
-	store, err := app.OpenStore(ctx, cfg)
+	store, err := open(ctx, cfg)
 	if err != nil {
 		return because(ctx, err)
 	}

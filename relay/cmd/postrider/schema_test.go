@@ -229,3 +229,49 @@ func TestSchemaError_ExitCodes(t *testing.T) {
 		require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	}
 }
+
+// TestStatus_NeedsToReadOnly: a monitoring user with SELECT sees everything; a relay without the cursor's table
+// says so once, with the GRANT.
+func TestStatus_NeedsToReadOnly(t *testing.T) {
+	t.Parallel()
+	for variable, d := range servers {
+		t.Run(variable, func(t *testing.T) {
+			t.Parallel()
+			place := ownPlace(t, testServer(t, variable), d)
+			code, _, errOut := postrider(t, "schema", "apply", "--database-url", place)
+			require.Zero(t, code, errOut)
+			db, err := openDatabase(t.Context(), d, place, existingFile)
+			require.NoError(t, err)
+			defer db.Close()
+			user := "look_" + strings.ToLower(rand.Text()[:12])
+			u := mustParse(t, place)
+			statements, drop := []string{"CREATE USER " + user + " IDENTIFIED BY 'p'", "GRANT SELECT ON " + u.Path[1:] + ".* TO " + user}, "DROP USER "+user
+			if d == outbox.Postgres {
+				space := u.Query().Get("search_path")
+				statements = []string{"CREATE ROLE " + user + " LOGIN PASSWORD 'p'", "GRANT USAGE ON SCHEMA " + space + " TO " + user,
+					"GRANT SELECT ON ALL TABLES IN SCHEMA " + space + " TO " + user}
+				drop = "DROP OWNED BY " + user + "; DROP ROLE " + user
+			}
+			for _, s := range statements {
+				execute(t, db, s)
+			}
+			defer execute(t, db, drop)
+			u.User = url.UserPassword(user, "p")
+			for _, verb := range [][]string{{"status"}, {"events", "list"}} {
+				code, _, errOut = postrider(t, append(verb, "--database-url", u.String(), "--set", "http.listen=127.0.0.1:1")...)
+				require.Zero(t, code, errOut)
+			}
+			run := []string{"run", "--until-drained", "--timeout", "30s", "--database-url", u.String(), "--set", "http.listen=127.0.0.1:0",
+				"--bootstrap-servers", testServer(t, "POSTRIDER_TEST_KAFKA")}
+			code, _, errOut = postrider(t, run...)
+			require.Equal(t, exitPermission, code, "a relay writes: %s", errOut)
+			if d != outbox.Postgres {
+				return
+			}
+			execute(t, db, "GRANT UPDATE ON outbox_events TO "+user)
+			code, _, errOut = postrider(t, run...)
+			require.Zero(t, code, errOut)
+			require.Regexp(t, `"WARN","msg":"about the table","relay":"[^"]*","warning":"user \\"`+user+`\\" may not read and write outbox_cursor, .*GRANT SELECT, INSERT, UPDATE ON .*outbox_cursor`, errOut)
+		})
+	}
+}

@@ -44,7 +44,7 @@ func statusCommand(c *cli) *cobra.Command {
 		Example: "  postrider status -c postrider.yaml\n  postrider status -c postrider.yaml -o json",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withStore(cmd.Context(), func(cfg *config.Config, store app.Store) error {
+			return c.lookStore(cmd.Context(), func(cfg *config.Config, store app.Store) error {
 				return c.status(cmd.Context(), cfg, store)
 			})
 		},
