@@ -30,7 +30,7 @@ type Server struct {
 	metrics *Metrics
 	log     *slog.Logger
 	http    *http.Server
-	addr    net.Addr
+	addr    string
 
 	mu     sync.Mutex
 	status func() relay.Status
@@ -39,14 +39,20 @@ type Server struct {
 	kafka  bool   // only Kafka is waited for: the database answered
 }
 
-// Listen binds addr (host:port, port 0 for any) and begins to serve. The error names the address.
+// Off is the address of a server that serves nobody.
+const Off = "off"
+
+// Listen binds addr (host:port, port 0 for any; Off for none) and begins to serve. The error names the address.
 func Listen(ctx context.Context, addr string, m *Metrics, log *slog.Logger) (*Server, error) {
+	if addr == Off {
+		return &Server{metrics: m, log: log, addr: Off, since: time.Now(), state: "starting"}, nil
+	}
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, &relay.SetupError{Kind: relay.SetupConflict, Thing: "http.listen " + addr, Reason: err.Error(),
-			Fix: "choose a free address with http.listen", Err: err}
+			Fix: "if another relay runs here, give this one an address of its own, such as --set http.listen=127.0.0.1:8081, or --set http.listen=off", Err: err}
 	}
-	s := &Server{metrics: m, log: log, addr: ln.Addr(), since: time.Now(), state: "starting"}
+	s := &Server{metrics: m, log: log, addr: ln.Addr().String(), since: time.Now(), state: "starting"}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	mux.HandleFunc("GET /livez", s.probe(s.live))
@@ -63,11 +69,16 @@ func Listen(ctx context.Context, addr string, m *Metrics, log *slog.Logger) (*Se
 	return s, nil
 }
 
-// Addr is the address that is served.
-func (s *Server) Addr() string { return s.addr.String() }
+// Addr is the address that is served, or Off.
+func (s *Server) Addr() string { return s.addr }
 
 // Close stops serving; requests under way have until ctx ends.
-func (s *Server) Close(ctx context.Context) error { return s.http.Shutdown(ctx) }
+func (s *Server) Close(ctx context.Context) error {
+	if s.http == nil {
+		return nil
+	}
+	return s.http.Shutdown(ctx)
+}
 
 // Follow makes health and status speak of a relay; nil returns to saying state.
 func (s *Server) Follow(status func() relay.Status, state string) {

@@ -192,10 +192,13 @@ func (c *checker) record() {
 func (c *checker) output() {
 	c.choice("log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}, nil)
 	c.choice("log.format", c.Log.Format, []string{"auto", "json", "text"}, nil)
+	if c.HTTP.Listen == "off" {
+		return
+	}
 	_, port, err := net.SplitHostPort(c.HTTP.Listen)
 	n, numErr := strconv.Atoi(port)
 	if err != nil || numErr != nil || n < 0 || n > 65535 {
-		c.bad("http.listen", show(c.HTTP.Listen)+" is not an address", "write host:port, for example 127.0.0.1:8080 or :8080")
+		c.bad("http.listen", show(c.HTTP.Listen)+" is not an address", "write host:port, for example 127.0.0.1:8080 or :8080, or off")
 	}
 }
 

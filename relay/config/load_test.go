@@ -93,7 +93,7 @@ func TestLoad_FileProblems(t *testing.T) {
 		"dead letters by template":   {"relay:\n  retry: {dead_letter_topic: 'dead-${event_type}'}\n", "f.yaml:2:30: relay.retry.dead_letter_topic: is one topic, not a template; write its name"},
 		"half of create_topics":      {"relay:\n  create_topics: {partitions: 12}\n", "relay.create_topics.replication_factor: is not set, but the other number of relay.create_topics is; set both; -1 is the broker's default"},
 		"create_topics out of range": {"relay:\n  create_topics: {partitions: -2, replication_factor: -1}\n", "f.yaml:2:31: relay.create_topics.partitions: -2 is out of range; write 1 to 10000, or -1 for the broker's default"},
-		"address without port":       {"http: {listen: localhost}\n", `f.yaml:1:16: http.listen: "localhost" is not an address; write host:port, for example 127.0.0.1:8080 or :8080`},
+		"address without port":       {"http: {listen: localhost}\n", `f.yaml:1:16: http.listen: "localhost" is not an address; write host:port, for example 127.0.0.1:8080 or :8080, or off`},
 		"scheme of another database": {"database: {url: 'oracle://x'}\n", "f.yaml:1:17: database.url: has a scheme that is not known; use postgres, mysql, mariadb or sqlite"},
 		"database in memory":         {"database: {url: 'sqlite::memory:'}\n", "f.yaml:1:17: database.url: is a database in memory, which nobody else can write to; write sqlite:file.db"},
 		"SQLite without file":        {"database: {url: 'sqlite://'}\n", "f.yaml:1:17: database.url: names no file; write sqlite:file.db"},

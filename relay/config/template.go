@@ -69,7 +69,7 @@ var docs = map[string]string{
 	"relay.create_topics.replication_factor": "",
 
 	"http":        "",
-	"http.listen": "Health, metrics and API. There is no authentication: keep it away from strangers.",
+	"http.listen": "Health, metrics and API; off switches them off. There is no authentication: keep it away from strangers.",
 	"log":         "",
 	"log.level":   "debug, info, warn, error",
 	"log.format":  "json, text; auto is text on a terminal and json elsewhere.",

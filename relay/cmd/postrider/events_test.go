@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,8 +56,7 @@ func (d *desk) write(t *testing.T, evs ...outbox.Event) {
 func (d *desk) do(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	args = append(args, "--database-url", d.url, "--bootstrap-servers", d.kafka,
-		"--set", "http.listen=127.0.0.1:0", "--timeout", "30s")
+	args = append([]string{"--set", "http.listen=127.0.0.1:0"}, append(args, "--database-url", d.url, "--bootstrap-servers", d.kafka, "--timeout", "30s")...)
 	code = run(context.WithoutCancel(t.Context()), args, strings.NewReader(""), &stdout, &stderr)
 	return code, stdout.String(), stderr.String()
 }
@@ -246,4 +246,24 @@ func TestLogger_Format(t *testing.T) {
 		_, isJSON := cli.logger(&cfg).Handler().(*slog.JSONHandler)
 		require.Equal(t, c.json, isJSON, "%+v", c)
 	}
+}
+
+// TestRun_WithoutHTTP: http.listen: off serves nothing, and a second relay on one address is told both ways out.
+func TestRun_WithoutHTTP(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.write(t, order(1, "orders"))
+	code, _, errOut := d.do(t, "run", "--until-drained", "--set", "http.listen=off")
+	require.Zero(t, code, errOut)
+	require.Contains(t, errOut, `"http":"off"`)
+	code, out, errOut := d.do(t, "status", "--set", "http.listen=off")
+	require.Zero(t, code, errOut)
+	require.Contains(t, out, "http.listen is off, so none can be asked")
+
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	code, _, errOut = d.do(t, "run", "--until-drained", "--set", "http.listen="+taken.Addr().String())
+	require.Equal(t, exitConflict, code, errOut)
+	require.Contains(t, errOut, "give this one an address of its own, such as --set http.listen=127.0.0.1:8081, or --set http.listen=off")
 }
