@@ -4,6 +4,7 @@ package crashtest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
 	"net"
 	"sync"
@@ -31,6 +32,8 @@ type proxy struct {
 	// stopAfter, when set, are texts of requests; a connection that has sent them all, in this order, gets
 	// no replies any more.
 	stopAfter atomic.Pointer[[]string]
+	point     point // where a Kafka client's conversation stops
+
 	// cutReply and cutRequest end the connection on which the next reply or request comes, and throw
 	// that away.
 	cutReply, cutRequest atomic.Bool
@@ -38,6 +41,44 @@ type proxy struct {
 	mu    sync.Mutex
 	links map[*link]struct{}
 	wait  sync.WaitGroup
+}
+
+// point is a request of a kind, the nth from when it was set: it is held on its way there, or its answer on its
+// way back.
+type point struct {
+	valve
+	key   atomic.Int32 // API key + 1; 0 for none
+	left  atomic.Int32
+	reply atomic.Bool
+	met   atomic.Bool
+}
+
+// at stops the conversation at the nth request of the kind.
+func (p *point) at(key int16, nth int, reply bool) {
+	p.met.Store(false)
+	p.left.Store(int32(nth))
+	p.reply.Store(reply)
+	p.hold()
+	p.key.Store(int32(key) + 1)
+}
+
+func (p *point) lift() {
+	p.key.Store(0)
+	p.release()
+}
+
+// passes is called with each request; false when its connection ended meanwhile. Once the point was met, what
+// follows of its kind is held too.
+func (p *point) passes(l *link, request []byte) bool {
+	if len(request) < 6 || p.key.Load() != int32(binary.BigEndian.Uint16(request[4:]))+1 || p.left.Add(-1) > 0 {
+		return true
+	}
+	p.met.Store(true)
+	if p.reply.Load() {
+		l.mute.hold()
+		return true
+	}
+	return p.pass(l.gone)
 }
 
 // valve lets bytes through or holds them.
@@ -208,6 +249,9 @@ func (p *proxy) carry(l *link, from, to net.Conn, next func(io.Reader) ([]byte, 
 			}
 			if to == l.server {
 				p.muteAfter(l, chunk)
+				if !p.point.passes(l, chunk) {
+					return
+				}
 			}
 			if d := time.Duration(p.usual.Load() + p.delay.Load()); d > 0 {
 				time.Sleep(d)
@@ -283,6 +327,7 @@ func (p *proxy) down() {
 
 // heal lets everything pass, what was held first.
 func (p *proxy) heal() {
+	p.point.lift()
 	p.refuses.Store(false)
 	p.delay.Store(0)
 	p.stopAfter.Store(nil)
