@@ -119,7 +119,7 @@ func (s *sender) buried(g grave, f *Failure) {
 	default:
 		dead.out.LastError += " (no copy in the dead-letter topic " + s.o.DeadLetterTopic + ": " + f.Code + ")"
 		s.o.Logger.Error("the dead-letter topic did not take an event; its row keeps it",
-			append(eventAttrs(dead.event), "topic", s.o.DeadLetterTopic, "error", f.Error())...)
+			append(eventAttrs(dead.event, dead.event.RetryCount), "topic", s.o.DeadLetterTopic, "error", f.Error())...)
 	}
 	s.settle.push([]settling{dead})
 }

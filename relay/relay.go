@@ -145,7 +145,9 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 func (r *Relay) run(ctx context.Context) error {
+	var former *string // who owned the table when this relay came
 	lost, err := r.o.Store.Acquire(ctx, func(holder string) {
+		former = &holder
 		r.status.standby(holder)
 		r.o.Logger.Info("another relay owns the table, waiting as standby", "holder", holder)
 	})
@@ -157,12 +159,16 @@ func (r *Relay) run(ctx context.Context) error {
 		return fmt.Errorf("acquire the table: %w", err)
 	}
 	r.status.active()
+	if former != nil {
+		r.o.Logger.Info("the table is free, taking over", "from", *former)
+	}
 	if r.o.Claim != ClaimLanes {
 		if err := r.loadDoubts(ctx); err != nil {
 			r.closeSinks(ctx)
 			return err
 		}
 	}
+	r.o.Logger.Info("relaying", "claim", string(r.o.Claim))
 
 	// hard outlives ctx by the drain timeout, and ends at once when the ownership is lost: from then
 	// on another relay may be at work, and every further answer or mark would be a guess.
@@ -313,7 +319,7 @@ func (r *Relay) read(ctx, asking context.Context) error {
 				return nil
 			}
 			r.status.trouble(err)
-			r.o.Logger.Warn("the database does not answer, trying again", "error", err.Error())
+			r.o.Logger.Warn("events cannot be read, trying again", "error", err.Error())
 			r.poller.backOff(ctx)
 			continue
 		}

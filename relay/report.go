@@ -14,12 +14,12 @@ func (s *sender) reportSent(e *Event, r Receipt, now, started time.Time) {
 		commitToAck = e.Age + now.Sub(e.readAt)
 	}
 	s.o.Hooks.Sent(e, r, commitToAck, now.Sub(started))
-	level := slog.LevelDebug
+	level, message := slog.LevelDebug, "event sent"
 	if e.RetryCount > 0 || e.State == StateFailed {
-		level = slog.LevelInfo
+		level, message = slog.LevelInfo, "event sent after failures"
 	}
 	if s.o.Logger.Enabled(context.Background(), level) {
-		s.o.Logger.Log(context.Background(), level, "event sent", append(eventAttrs(e),
+		s.o.Logger.Log(context.Background(), level, message, append(eventAttrs(e, e.RetryCount),
 			"topic", r.Topic, "partition", r.Partition, "offset", r.Offset)...)
 	}
 }
@@ -29,6 +29,12 @@ func (s *sender) report(e *Event, f *Failure, next State) {
 	s.o.Hooks.Failed(e, f, next)
 	first := s.status.failed(f)
 	level, message := slog.LevelWarn, "event failed, will be sent again"
+	class, tries := f.Class, e.RetryCount
+	if next == StateDead || f.Class == ClassRetriable {
+		tries++ // as the table is about to say
+	} else if f.Class == ClassPermanent {
+		class = ClassUnavailable // within its grace time the cause may pass
+	}
 	switch {
 	case next == StateDead:
 		level, message = slog.LevelError, "event is dead, a person must act"
@@ -38,13 +44,13 @@ func (s *sender) report(e *Event, f *Failure, next State) {
 		}
 		message = "the destination does not take records, events wait at no cost"
 	}
-	s.o.Logger.Log(context.Background(), level, message, append(eventAttrs(e),
-		"class", string(f.Class), "code", f.Code, "error", f.Text, "hint", f.Hint)...)
+	s.o.Logger.Log(context.Background(), level, message, append(eventAttrs(e, tries),
+		"class", string(class), "code", f.Code, "error", f.Text, "hint", f.Hint)...)
 }
 
-// eventAttrs are the log fields that tell which event is meant.
-func eventAttrs(e *Event) []any {
-	attrs := []any{"event_id", e.ID, "aggregate_id", e.AggregateID, "event_type", e.Type, "retry_count", e.RetryCount}
+// eventAttrs are the log fields that tell which event is meant, and how often it was tried.
+func eventAttrs(e *Event, tries int) []any {
+	attrs := []any{"event_id", e.ID, "aggregate_id", e.AggregateID, "event_type", e.Type, "retry_count", tries}
 	if id := traceID(e); id != "" {
 		attrs = append(attrs, "trace_id", id)
 	}

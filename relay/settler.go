@@ -129,7 +129,7 @@ func (s *settler) settle(ctx context.Context, batch []settling) {
 		if gone[e.Row] {
 			if !w.repeated { // else it was most probably our own mark, whose reply was lost
 				s.log.Warn("the row had changed since it was read and was left as it is",
-					append(eventAttrs(e), "row", string(e.Row), "outcome", string(out.State))...)
+					append(eventAttrs(e, e.RetryCount), "row", string(e.Row), "outcome", string(out.State))...)
 			}
 			s.gate.lost(e, out.State)
 		} else {

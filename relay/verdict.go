@@ -66,6 +66,9 @@ func (s *sender) verdict(out *Outcome, e *Event, f *Failure, topic string) {
 	case f.Class == ClassPermanent:
 		// Within its grace time the cause may pass (a topic that is being created): ask again soon,
 		// at no cost.
+		waiting := *f
+		waiting.Class = ClassUnavailable
+		out.LastError = waiting.Error()
 		out.State, out.RetryAfter = StateFailed, min(f.Grace/4, 5*time.Second)
 	case !more:
 		out.State, out.Attempt = StateDead, true

@@ -71,7 +71,11 @@ func Run(ctx context.Context, o Options) error {
 		"table", a.cfg.Outbox.Table, "claim", string(a.cfg.Relay.Claim), "delivery", a.cfg.Relay.Delivery)
 	err = a.loop(ctx)
 	if err == nil {
-		a.log.Info("postrider stopped", "drained", o.UntilDrained && ctx.Err() == nil)
+		why := "it was told to"
+		if ctx.Err() == nil {
+			why = "nothing is left to send"
+		}
+		a.log.Info("postrider stopped", "because", why)
 	}
 	return err
 }
