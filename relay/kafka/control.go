@@ -35,6 +35,48 @@ func (g *Group) prepare(ctx context.Context) error {
 	}
 }
 
+// transactionVersion is what the cluster's feature transaction.version must be at least: with version 2 a record or a
+// commit that was sent under an earlier transaction can never become part of a later one (KIP-890).
+const transactionVersion = 2
+
+// checkTransactions finds out before the first event whether the cluster and this user's rights are up to
+// transactions. Delivery is never downgraded in silence.
+func (g *Group) checkTransactions(ctx context.Context) error {
+	if g.o.Flows == 0 {
+		return nil
+	}
+	c := g.lend.current().Client
+	versions, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c)
+	if err != nil {
+		return fmt.Errorf("ask for the cluster's features: %w", err)
+	}
+	level := int16(0)
+	for _, f := range versions.FinalizedFeatures {
+		if f.Name == "transaction.version" {
+			level = f.MaxVersionLevel
+		}
+	}
+	if level < transactionVersion {
+		return &relay.SetupError{Kind: relay.SetupUsage, Thing: "relay.delivery",
+			Reason: fmt.Sprintf("exactly-once needs the cluster's feature transaction.version to be %d, and it is %d", transactionVersion, level),
+			Fix:    "kafka-features.sh --bootstrap-server … upgrade --feature transaction.version=2 (brokers of Kafka 4.0 or later), or write delivery: at-least-once"}
+	}
+	err = initProducer(ctx, c, g.topic+"/"+g.runID+"/check")
+	switch {
+	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
+		return &relay.SetupError{Kind: relay.SetupPermission, Thing: "transactional ids " + g.topic + "/…", Err: err, Reason: "this user may not use them",
+			Fix: "grant it: kafka-acls.sh --bootstrap-server … --add --allow-principal User:… --operation Write --operation Describe --transactional-id " +
+				g.topic + " --resource-pattern-type prefixed"}
+	case errors.Is(err, kerr.InvalidTransactionTimeout):
+		return &relay.SetupError{Kind: relay.SetupUsage, Thing: "relay.delivery", Err: err,
+			Reason: fmt.Sprintf("exactly-once asks for transactions of up to %s, and the brokers allow less (transaction.max.timeout.ms)", transactionTimeout),
+			Fix:    "raise transaction.max.timeout.ms of the brokers, or write delivery: at-least-once"}
+	case err != nil:
+		return fmt.Errorf("ask for a transactional id: %w", err)
+	}
+	return nil
+}
+
 // forbidden says whether a right is missing.
 func forbidden(err error) bool {
 	return errors.Is(err, kerr.GroupAuthorizationFailed) || errors.Is(err, kerr.TopicAuthorizationFailed) ||
@@ -42,6 +84,9 @@ func forbidden(err error) bool {
 }
 
 func (g *Group) checkControl(ctx context.Context) error {
+	if err := g.checkTransactions(ctx); err != nil {
+		return err
+	}
 	t, err := g.controlTopic(ctx)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -267,18 +268,21 @@ func TestGroup_Rights(t *testing.T) {
 	}
 	group := kfake.ACL{Resource: kmsg.ACLResourceTypeGroup, Name: "shop.postrider", Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: kmsg.ACLOperationRead, Allow: true}
 	for name, c := range map[string]struct {
-		acls []kfake.ACL
-		want []string
+		acls  []kfake.ACL
+		flows int
+		want  []string
 	}{
-		"no group": {[]kfake.ACL{topic(kmsg.ACLOperationRead), topic(kmsg.ACLOperationWrite), topic(kmsg.ACLOperationCreate)}, []string{"group shop.postrider", "--operation Read --group shop.postrider"}},
-		"no topic": {[]kfake.ACL{group}, []string{"topic shop.postrider", "--operation Create --topic shop.postrider"}},
+		"no group": {[]kfake.ACL{topic(kmsg.ACLOperationRead), topic(kmsg.ACLOperationWrite), topic(kmsg.ACLOperationCreate)}, 0, []string{"group shop.postrider", "--operation Read --group shop.postrider"}},
+		"no topic": {[]kfake.ACL{group}, 0, []string{"topic shop.postrider", "--operation Create --topic shop.postrider"}},
+		"no transactional ids": {[]kfake.ACL{group, topic(kmsg.ACLOperationRead), topic(kmsg.ACLOperationWrite), topic(kmsg.ACLOperationCreate)}, 2,
+			[]string{"transactional ids shop.postrider/", "--operation Write --operation Describe --transactional-id shop.postrider --resource-pattern-type prefixed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := cluster(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.Superuser("PLAIN", "admin", "admin"), kfake.User("PLAIN", "app", "app", c.acls...))
 			cfg := parsed(t, properties(k.ListenAddrs()[0], "security.protocol", "SASL_PLAINTEXT", "sasl.mechanism", "PLAIN",
 				"sasl.jaas.config", `org.apache.kafka.common.security.plain.PlainLoginModule required username="app" password="app";`))
-			g, err := NewGroup(cfg, Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}, GroupOptions{Name: "shop", Relay: "a", Table: "t", Lanes: 2})
+			g, err := NewGroup(cfg, Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}, GroupOptions{Name: "shop", Relay: "a", Table: "t", Lanes: 2, Flows: c.flows})
 			require.NoError(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
@@ -293,6 +297,31 @@ func TestGroup_Rights(t *testing.T) {
 	}
 }
 
+// TestGroup_OldTransactions: a cluster whose transactions are not safe enough is refused before the first event.
+func TestGroup_OldTransactions(t *testing.T) {
+	t.Parallel()
+	k := cluster(t)
+	versions, err := kmsg.NewPtrApiVersionsRequest().RequestWith(t.Context(), plainClient(t, k.ListenAddrs()[0]))
+	require.NoError(t, err)
+	for i, f := range versions.FinalizedFeatures {
+		if f.Name == "transaction.version" {
+			versions.FinalizedFeatures[i].MaxVersionLevel = 1
+		}
+	}
+	k.ControlKey(int16(kmsg.ApiVersions), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		answer := *versions
+		answer.SetVersion(req.GetVersion())
+		return &answer, nil, true
+	})
+	g, err := NewGroup(parsed(t, properties(k.ListenAddrs()[0])), Options{}, GroupOptions{Name: "shop", Relay: "a", Table: "t", Lanes: 2, Flows: 1})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err = g.Run(ctx, newKeeper(t, &ownership{owner: map[int32]string{}}, "a"))
+	require.ErrorContains(t, err, "relay.delivery: exactly-once needs the cluster's feature transaction.version to be 2, and it is 1; kafka-features.sh")
+}
+
 // TestGroup_Silent: a relay whose network has gone loses its lanes to another within the session timeout and two
 // seconds, and hears of it when the network is back (P7).
 func TestGroup_Silent(t *testing.T) {
@@ -300,21 +329,72 @@ func TestGroup_Silent(t *testing.T) {
 	seed := realKafka(t)
 	all := &ownership{owner: map[int32]string{}}
 	o := GroupOptions{Name: groupName(t), Table: "t", Lanes: 4, SessionTimeout: 6 * time.Second}
-	net := newLink()
+	route := &sink{}
 	a, b := newKeeper(t, nil, "a"), newKeeper(t, nil, "b")
 	// Each with its own view: a does not know yet that it has lost, so both have lanes for a while.
 	a.all, b.all = &ownership{owner: map[int32]string{}}, all
-	startGroup(t, seed, o, a, Options{Dial: net.dial})
+	startGroup(t, seed, o, a, Options{Dial: route.dial})
 	until(t, 20*time.Second, "a has all", func() bool { return a.all.has("a") == 4 })
 	startGroup(t, seed, o, b, Options{})
 	until(t, 20*time.Second, "they share", func() bool { return a.all.has("a") == 2 && all.has("b") == 2 })
-	net.set(linkHole, "")
+	route.swallow(true)
 	began := time.Now()
 	until(t, 20*time.Second, "b has all", func() bool { return all.has("b") == 4 })
 	require.Less(t, time.Since(began), o.SessionTimeout+2*time.Second)
 	until(t, 20*time.Second, "a knows", func() bool { return a.all.has("a") == 0 })
-	net.set(linkUp, "")
+	route.swallow(false)
 	until(t, 30*time.Second, "they share again", func() bool { return a.all.has("a") == 2 && all.has("b") == 2 })
+}
+
+// sink is a network that takes what is sent and delivers nothing, as one does that lost its route. (A link blocks the
+// writer, which no operating system does so soon.)
+type sink struct {
+	mu    sync.Mutex
+	empty bool
+	conns []*sinkConn
+}
+
+type sinkConn struct {
+	net.Conn
+	s *sink
+}
+
+func (s *sink) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.empty {
+		return nil, errors.New("no route")
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	sc := &sinkConn{c, s}
+	s.conns = append(s.conns, sc)
+	return sc, nil
+}
+
+func (s *sink) swallow(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.empty = yes; yes {
+		return
+	}
+	for _, c := range s.conns {
+		_ = c.Conn.Close() // what was swallowed does not come any more
+	}
+	s.conns = nil
+}
+
+// Write loses everything while the network swallows.
+func (c *sinkConn) Write(b []byte) (int, error) {
+	c.s.mu.Lock()
+	empty := c.s.empty
+	c.s.mu.Unlock()
+	if empty {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
 }
 
 // TestGroup_Offsets: the lowest progress record that is not marked decides where a later owner begins.

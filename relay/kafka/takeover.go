@@ -181,7 +181,7 @@ func (g *Group) fence(ctx context.Context, run string) error {
 // records pass.
 func initProducer(ctx context.Context, c *kgo.Client, id string) error {
 	req := kmsg.NewPtrInitProducerIDRequest()
-	req.TransactionalID, req.TransactionTimeoutMillis = &id, 10_000
+	req.TransactionalID, req.TransactionTimeoutMillis = &id, int32(transactionTimeout.Milliseconds())
 	for {
 		resp, err := req.RequestWith(ctx, c)
 		if err != nil {
