@@ -49,14 +49,16 @@ func endLost(t *testing.T, seed string, mode tapFault, times int, rows bool) {
 		}
 		return recs
 	}
-	insist(t, s, make(0)...)
+	for n := range unmarked { // all slots have their ids
+		insist(t, s, make(n)...)
+	}
 	wire.set(int16(kmsg.EndTxn), mode, times)
 	wire.heard(int16(kmsg.InitProducerID), func() { wire.set(0, tapPass, 0) }) // it asks what became of it, and all is well
 	started := time.Now()
-	insist(t, s, make(1)...)
+	insist(t, s, make(unmarked)...)
 	require.Less(t, time.Since(started), transactionTimeout/2, "it is not the transaction's timeout that ends it")
-	insist(t, s, make(2)...)
-	inOrderCommitted(t, seed, topic, 4, 3)
+	insist(t, s, make(unmarked+1)...)
+	inOrderCommitted(t, seed, topic, 4, unmarked+2)
 }
 
 // insist offers records until they are sent, those that are reported as unsent again, as a relay does.
