@@ -47,7 +47,11 @@ func openStore(ctx context.Context, cfg *config.Config, readOnly bool) (Store, e
 	case "sqlite":
 		return opened(sqlite.Open(ctx, o))
 	}
-	return nil, &relay.SetupError{Kind: relay.SetupUsage, Thing: "database.url",
+	return nil, unknownScheme(scheme)
+}
+
+func unknownScheme(scheme string) error {
+	return &relay.SetupError{Kind: relay.SetupUsage, Thing: "database.url",
 		Reason: fmt.Sprintf("unknown scheme %q", scheme), Fix: "use postgres://, mysql://, mariadb:// or sqlite:"}
 }
 

@@ -192,7 +192,7 @@ func (c *checker) record() {
 func (c *checker) output() {
 	c.choice("log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}, nil)
 	c.choice("log.format", c.Log.Format, []string{"auto", "json", "text"}, nil)
-	if c.HTTP.Listen == "off" {
+	if c.HTTP.Listen == Off {
 		return
 	}
 	_, port, err := net.SplitHostPort(c.HTTP.Listen)

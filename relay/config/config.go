@@ -123,9 +123,12 @@ type CreateTopics struct {
 // Wanted says whether topics are to be created.
 func (c CreateTopics) Wanted() bool { return c != CreateTopics{} }
 
+// Off is an http.listen that switches HTTP off.
+const Off = "off"
+
 // HTTP is the listener for health, metrics, API and console.
 type HTTP struct {
-	Listen string // host:port
+	Listen string // host:port, or Off
 }
 
 // Log says what is logged and how.

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay/app"
 	"github.com/postrider/postrider/relay/config"
 	"github.com/postrider/postrider/schema"
 )
@@ -31,7 +32,7 @@ type desk struct {
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	d := &desk{url: "sqlite:" + filepath.Join(t.TempDir(), "outbox.db")}
-	db, err := openDatabase(t.Context(), outbox.SQLite, d.url, createFile)
+	db, err := app.OpenDatabase(t.Context(), d.url, app.CreateFile)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	_, err = schema.Apply(t.Context(), db, outbox.SQLite)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/relay/app"
 	"github.com/postrider/postrider/relay/config"
 	"github.com/postrider/postrider/schema"
 )
@@ -97,7 +100,7 @@ func schemaApply(c *cli) *cobra.Command {
 		Example: "  postrider schema apply -c postrider.yaml\n  postrider schema apply --database-url sqlite:shop.db",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, d, err := c.database(cmd.Context(), createFile)
+			db, d, err := c.database(cmd.Context(), app.CreateFile)
 			if err != nil {
 				return err
 			}
@@ -127,7 +130,7 @@ func schemaStatus(c *cli) *cobra.Command {
 		Example: "  postrider schema status -c postrider.yaml\n  postrider schema status --database-url mysql://app@localhost:3306/shop -o json",
 		Args:    args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, d, err := c.database(cmd.Context(), existingFile)
+			db, d, err := c.database(cmd.Context(), app.ExistingFile)
 			if err != nil {
 				return err
 			}
@@ -152,6 +155,20 @@ func schemaStatus(c *cli) *cobra.Command {
 	}
 }
 
+// database connects to database.url for the verbs that work on tables rather than events.
+func (c *cli) database(ctx context.Context, mode app.FileMode) (*sql.DB, outbox.Dialect, error) {
+	loaded, err := c.load(needDatabase)
+	if err != nil {
+		return nil, "", err
+	}
+	d, err := urlDialect(loaded)
+	if err != nil {
+		return nil, "", err
+	}
+	db, err := app.OpenDatabase(ctx, loaded.DatabaseURL(), mode)
+	return db, d, because(ctx, err)
+}
+
 // schemaError gives the library's errors their exit codes.
 func schemaError(err error) error {
 	var right *schema.PermissionError
@@ -165,6 +182,6 @@ func schemaError(err error) error {
 	case errors.As(err, &incomplete):
 		return &relay.SetupError{Kind: relay.SetupConflict, Thing: "schema", Reason: incomplete.Error(), Err: incomplete}
 	default:
-		return fmt.Errorf("database: %s", oneLine(err))
+		return fmt.Errorf("database: %s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay/app"
 	"github.com/postrider/postrider/schema"
 )
 
@@ -44,7 +45,7 @@ func testServer(t *testing.T, variable string) string {
 // ownPlace makes a schema (PostgreSQL) or database (MySQL) for the test and returns its URL.
 func ownPlace(t *testing.T, raw string, d outbox.Dialect) string {
 	t.Helper()
-	db, err := openDatabase(t.Context(), d, raw, existingFile)
+	db, err := app.OpenDatabase(t.Context(), raw, app.ExistingFile)
 	require.NoError(t, err)
 	name := "cmd_" + strings.ToLower(rand.Text()[:12])
 	create, drop := "CREATE DATABASE "+name, "DROP DATABASE "+name
@@ -105,7 +106,7 @@ func TestSchema_OnServers(t *testing.T) {
 			require.Equal(t, exitDone, code, errOut)
 			require.NotContains(t, out, "missing")
 
-			db, err := openDatabase(t.Context(), d, place, existingFile)
+			db, err := app.OpenDatabase(t.Context(), place, app.ExistingFile)
 			require.NoError(t, err)
 			defer db.Close()
 			execute(t, db, "DROP TABLE outbox_events")
@@ -240,7 +241,7 @@ func TestStatus_NeedsToReadOnly(t *testing.T) {
 			place := ownPlace(t, testServer(t, variable), d)
 			code, _, errOut := postrider(t, "schema", "apply", "--database-url", place)
 			require.Zero(t, code, errOut)
-			db, err := openDatabase(t.Context(), d, place, existingFile)
+			db, err := app.OpenDatabase(t.Context(), place, app.ExistingFile)
 			require.NoError(t, err)
 			defer db.Close()
 			user := "look_" + strings.ToLower(rand.Text()[:12])

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postrider/postrider/relay"
-	"github.com/postrider/postrider/relay/api"
 	"github.com/postrider/postrider/relay/app"
 	"github.com/postrider/postrider/relay/config"
 	"github.com/postrider/postrider/relay/kafka"
@@ -99,7 +98,7 @@ func relayLine(r map[string]any) string {
 // askRelay asks the relay of this configuration; none running is an answer, not an error.
 func askRelay(ctx context.Context, listen string) (relays []map[string]any, reason string) {
 	relays = []map[string]any{}
-	if listen == api.Off {
+	if listen == config.Off {
 		return relays, "http.listen is off, so none can be asked"
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)

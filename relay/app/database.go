@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -11,47 +11,36 @@ import (
 
 	_ "modernc.org/sqlite" // database/sql driver "sqlite"
 
-	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/relay/mysql"
 	"github.com/postrider/postrider/relay/postgres"
 )
 
-// fileMode says whether a SQLite file that does not exist is made.
-type fileMode string
+// FileMode says whether a SQLite file that does not exist is made.
+type FileMode string
 
+// The modes.
 const (
-	createFile   fileMode = "rwc"
-	existingFile fileMode = "rw"
+	CreateFile   FileMode = "rwc"
+	ExistingFile FileMode = "rw"
 )
 
-// database connects to database.url for the verbs that work on tables rather than events.
-func (c *cli) database(ctx context.Context, mode fileMode) (*sql.DB, outbox.Dialect, error) {
-	loaded, err := c.load(needDatabase)
-	if err != nil {
-		return nil, "", err
-	}
-	d, err := urlDialect(loaded)
-	if err != nil {
-		return nil, "", err
-	}
-	db, err := openDatabase(ctx, d, loaded.DatabaseURL(), mode)
-	return db, d, because(ctx, err)
-}
-
-// openDatabase connects. Errors never hold the URL.
-func openDatabase(ctx context.Context, d outbox.Dialect, raw string, mode fileMode) (*sql.DB, error) {
-	switch d {
-	case outbox.Postgres:
+// OpenDatabase connects to a database URL for work on tables rather than events. Why it cannot, it says as
+// OpenStore does; errors never hold the URL. A context that ended is returned as it is.
+func OpenDatabase(ctx context.Context, raw string, mode FileMode) (*sql.DB, error) {
+	scheme, _, _ := strings.Cut(raw, ":")
+	switch scheme {
+	case "postgres", "postgresql":
 		return postgres.OpenDB(ctx, raw)
-	case outbox.SQLite:
-		return openSQLite(ctx, raw, mode)
-	default:
+	case "mysql", "mariadb":
 		return mysql.OpenDB(ctx, raw)
+	case "sqlite":
+		return openSQLite(ctx, raw, mode)
 	}
+	return nil, unknownScheme(scheme)
 }
 
-func openSQLite(ctx context.Context, raw string, mode fileMode) (*sql.DB, error) {
+func openSQLite(ctx context.Context, raw string, mode FileMode) (*sql.DB, error) {
 	escaped, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(raw, "sqlite:"), "//"), "?")
 	path, err := url.PathUnescape(escaped)
 	if err != nil || path == "" {
@@ -64,7 +53,7 @@ func openSQLite(ctx context.Context, raw string, mode fileMode) (*sql.DB, error)
 			missing.Reason, missing.Fix = "its directory does not exist", "make it, or correct database.url"
 			return nil, missing
 		}
-		if mode == existingFile {
+		if mode == ExistingFile {
 			missing.Fix = "postrider schema apply makes it"
 			return nil, missing
 		}
@@ -76,11 +65,8 @@ func openSQLite(ctx context.Context, raw string, mode fileMode) (*sql.DB, error)
 		err = db.PingContext(ctx)
 	}
 	if err != nil {
-		return nil, &relay.SetupError{Kind: relay.SetupUsage, Thing: "database file " + path, Reason: oneLine(err),
+		return nil, &relay.SetupError{Kind: relay.SetupUsage, Thing: "database file " + path, Reason: err.Error(),
 			Fix: "let this user read and write the file and its directory, and check that it is a SQLite database", Err: err}
 	}
 	return db, nil
 }
-
-// oneLine is the text of an error that a driver may have broken into lines.
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
