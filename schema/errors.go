@@ -81,8 +81,8 @@ func (c catalogue) explain(ctx context.Context, err error) error {
 	case errors.As(err, &pg) && pg.SQLState() == "25006":
 		return fmt.Errorf("the server or the session is read-only, connect to the primary: %w", err)
 	case errors.As(err, &pg) && pg.SQLState() == "42501":
-		return &PermissionError{User: "of this connection", Right: "a right", On: "the tables", Err: err,
-			Fix: "run it as their owner, who alone may change them: " + text}
+		return &PermissionError{User: "of this connection", Right: "a right", On: deniedOn(text), Err: err,
+			Fix: "run it as the owner of the tables, who alone may change them"}
 	case strings.Contains(text, "Error 1142"), strings.Contains(text, "Error 1044"):
 		return c.explainMySQL(ctx, err)
 	case strings.Contains(text, "readonly database"), strings.Contains(text, "unable to open database file"):
@@ -90,6 +90,17 @@ func (c catalogue) explain(ctx context.Context, err error) error {
 			Fix: "make the file and its folder writable, and open it without mode=ro"}
 	}
 	return err
+}
+
+// deniedOn reads the object from "permission denied for table outbox_events" or "must be owner of …".
+func deniedOn(text string) string {
+	for _, lead := range []string{"permission denied for ", "must be owner of "} {
+		if _, object, found := strings.Cut(text, lead); found {
+			object, _, _ = strings.Cut(object, " (SQLSTATE")
+			return object
+		}
+	}
+	return "the tables"
 }
 
 // explainMySQL reads the right from "CREATE command denied to user ...". Error 1044 names none: it is

@@ -345,3 +345,20 @@ func planOf(t *testing.T, b *base, query string) string {
 	require.NoError(t, rows.Err())
 	return plan.String()
 }
+
+// TestApply_SaysWhatMayNotBeRead: a user who may not even look is told so without the driver's text.
+func TestApply_SaysWhatMayNotBeRead(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, b *base) {
+		if b.dialect != outbox.Postgres {
+			t.Skip("MySQL's words name user and right; SQLite has no users")
+		}
+		user := "u" + b.name[len(b.name)-16:]
+		b.apply(t).exec(t, "CREATE ROLE "+user+" LOGIN PASSWORD 'p'", "GRANT USAGE ON SCHEMA "+b.name+" TO "+user)
+		t.Cleanup(func() { b.exec(t, "DROP OWNED BY "+user, "DROP ROLE "+user) })
+		_, err := schema.Apply(t.Context(), b.openAs(t, url.UserPassword(user, "p"), url.Values{"search_path": {b.name}}), b.dialect)
+		var denied *schema.PermissionError
+		require.ErrorAs(t, err, &denied)
+		require.EqualError(t, denied, "user of this connection lacks a right on table postrider_schema: run it as the owner of the tables, who alone may change them")
+	})
+}

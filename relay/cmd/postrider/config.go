@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -156,7 +158,7 @@ func configInit(c *cli) *cobra.Command {
 			if err := writeNew(files[0], text); err != nil {
 				return err
 			}
-			c.talk("wrote %s; next: set database.url and kafka in it, then postrider config validate -c %s", files[0], files[0])
+			c.talk("wrote %s; next: set database.url and kafka in it, then postrider config validate -c %s", files[0], shellWord(files[0]))
 			return nil
 		},
 	}
@@ -173,9 +175,21 @@ func writeNew(name, text string) error {
 		return &relay.SetupError{Kind: relay.SetupConflict, Thing: name, Reason: "exists already", Fix: "name another file, or remove it"}
 	case errors.Is(err, os.ErrPermission):
 		return &relay.SetupError{Kind: relay.SetupPermission, Thing: name, Reason: "this user may not write here", Fix: "name a file elsewhere"}
+	case errors.Is(err, os.ErrNotExist):
+		return &relay.SetupError{Kind: relay.SetupNotFound, Thing: name, Reason: "its directory does not exist", Fix: "make it, or name a file elsewhere"}
 	case err != nil:
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }
+
+// shellWord writes a name so that a shell takes it as one word.
+func shellWord(name string) string {
+	if name != "" && !strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(plainRunes, r) && r < utf8.RuneSelf }) {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+}
+
+const plainRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+,:@%"

@@ -155,7 +155,7 @@ func (c *cli) printEvents(rows []relay.EventRow, limit int) error {
 	err := c.print(docs, func(t *table) {
 		t.header("ID", "EVENT ID", "TYPE", "KEY", "STATUS", "TRIES", "CREATED", "WHERE / LAST ERROR")
 		for i, r := range rows {
-			t.row(r.Row, r.ID, r.Type, deref(r.Key), shown(&rows[i]), r.RetryCount, short(r.CreatedAt), whereOrError(&rows[i]))
+			t.row(r.Row, r.ID, r.Type, deref(r.Key), shown(&rows[i]), r.RetryCount, short(r.CreatedAt), c.whereOrError(&rows[i]))
 		}
 	})
 	if err == nil && len(rows) == limit {
@@ -171,12 +171,17 @@ func shown(r *relay.EventRow) string {
 	return r.Status
 }
 
-func whereOrError(r *relay.EventRow) string {
+func receipt(r *relay.Receipt) string {
+	return fmt.Sprintf("%s[%d]@%d", r.Topic, r.Partition, r.Offset)
+}
+
+// whereOrError keeps a line short at a terminal; elsewhere nothing is cut.
+func (c *cli) whereOrError(r *relay.EventRow) string {
 	if r.Receipt != nil {
-		return fmt.Sprintf("%s[%d]@%d", r.Receipt.Topic, r.Receipt.Partition, r.Receipt.Offset)
+		return receipt(r.Receipt)
 	}
 	const width = 100
-	if line := []rune(r.LastError); len(line) > width {
+	if line := []rune(r.LastError); len(line) > width && isTerminal(c.out) {
 		return string(line[:width-1]) + "…"
 	}
 	return r.LastError
@@ -248,7 +253,7 @@ func (c *cli) showEvent(ctx context.Context, store relay.Admin, id string, paylo
 		t.row("created", short(row.CreatedAt))
 		t.row("sent", short(row.SentAt))
 		if row.Receipt != nil {
-			t.row("receipt", whereOrError(&row))
+			t.row("receipt", receipt(row.Receipt))
 		}
 		t.row("last error", deref(text(row.LastError)))
 		t.row("payload", fmt.Sprintf("%d bytes", len(row.Payload)))

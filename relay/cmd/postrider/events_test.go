@@ -125,7 +125,11 @@ func TestEvents_DeadEventIsExplainedAndRepaired(t *testing.T) {
 	require.Equal(t, "e-4", d.list(t, "--status", "NEW")[0].EventID, "the key waits behind its dead event")
 	require.Len(t, d.list(t, "--status", "SENT"), 2, "other keys pass")
 
-	code, out, _ := d.do(t, "events", "show", "bad")
+	code, out, _ := d.do(t, "events", "list", "--status", "DEAD")
+	require.Zero(t, code)
+	require.Contains(t, out, *dead[0].LastError, "a pipe gets the whole hint")
+	require.Greater(t, len(*dead[0].LastError), 100)
+	code, out, _ = d.do(t, "events", "show", "bad")
 	require.Zero(t, code)
 	require.Contains(t, out, "last error")
 	require.NotContains(t, out, "{}", "a payload is shown only on demand")

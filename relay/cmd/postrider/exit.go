@@ -127,7 +127,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		return &usageError{thing: dashed(name), reason: "unknown flag", next: next}
 	case errors.As(err, &invalid):
-		return &usageError{thing: "--" + invalid.GetFlag().Name, reason: "not a " + invalid.GetFlag().Value.Type(), next: next}
+		return &usageError{thing: "--" + invalid.GetFlag().Name, reason: "not a " + kindOf(invalid.GetFlag()), next: next}
 	case errors.As(err, &needs):
 		return &usageError{thing: "--" + needs.GetFlag().Name, reason: "needs a value", next: next}
 	default:
@@ -136,6 +136,20 @@ func flagError(cmd *cobra.Command, err error) error {
 			thing = "flags"
 		}
 		return &usageError{thing: thing, reason: "cannot be read", next: next}
+	}
+}
+
+// kindOf says for people what a flag takes.
+func kindOf(f *pflag.Flag) string {
+	switch kind := f.Value.Type(); kind {
+	case "float64":
+		return "number"
+	case "int":
+		return "whole number"
+	case "duration":
+		return "duration such as 10s or 5m"
+	default:
+		return kind
 	}
 }
 

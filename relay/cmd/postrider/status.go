@@ -65,10 +65,11 @@ func (c *cli) status(ctx context.Context, cfg *config.Config, store relay.Admin)
 	relays, reason := askRelay(ctx, cfg.HTTP.Listen)
 	doc.Relays = relays
 	return c.print(doc, func(t *table) {
-		t.row("waiting", count(n.New), "oldest "+age(n.OldestPendingAge))
+		t.row("waiting", count(n.New), "not sent yet")
 		t.row("sending", count(n.Sending), "")
 		t.row("failed", count(n.Failed), "will be sent again")
 		t.row("dead", count(n.Dead), "wait for a person: postrider events list --status DEAD")
+		t.row("oldest", age(n.OldestPendingAge), "of those that wait, are being sent or failed")
 		t.row("blocked keys", count(n.BlockedKeys), "later events of a key in doubt wait")
 		if len(relays) == 0 {
 			t.row("relay", "none", reason)
