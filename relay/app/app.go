@@ -69,6 +69,9 @@ func Run(ctx context.Context, o Options) error {
 	}()
 	a.log.Info("postrider starts", "version", o.Version, "http", server.Addr(), "outbox", a.cfg.Outbox.Name,
 		"table", a.cfg.Outbox.Table, "claim", string(a.cfg.Relay.Claim), "delivery", a.cfg.Relay.Delivery)
+	if a.cfg.Relay.Claim == relay.ClaimRows {
+		a.log.Info("relay.claim is rows: events of a key may overtake each other where several relays work on the table; lanes and single keep their order")
+	}
 	err = a.loop(ctx)
 	if err == nil {
 		why := "it was told to"

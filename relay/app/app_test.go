@@ -509,3 +509,14 @@ func TestRun_Standby(t *testing.T) {
 	require.Len(t, second.lines("relaying"), 1)
 	require.NoError(t, endSecond())
 }
+
+// TestRun_RowsGiveOrderUp: what claim: rows costs is said at the start.
+func TestRun_RowsGiveOrderUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.kafka("")
+	r.cfg["relay.claim"] = "rows"
+	r.opts.UntilDrained = true
+	require.NoError(t, r.run())
+	require.Len(t, r.lines("relay.claim is rows: events of a key may overtake each other where several relays work on the table; lanes and single keep their order"), 1)
+}

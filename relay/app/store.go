@@ -26,16 +26,20 @@ type Store interface {
 
 // OpenStore opens the configured table once and checks it. A server that does not answer is a
 // *relay.SetupError of kind SetupUnreachable; OpenStore does not wait for it.
-func OpenStore(ctx context.Context, cfg *config.Config) (Store, error) { return openStore(ctx, cfg, false) }
+func OpenStore(ctx context.Context, cfg *config.Config) (Store, error) {
+	return openStore(ctx, cfg, false)
+}
 
 // LookStore is OpenStore for those who only look: SELECT is all the right that it asks for.
-func LookStore(ctx context.Context, cfg *config.Config) (Store, error) { return openStore(ctx, cfg, true) }
+func LookStore(ctx context.Context, cfg *config.Config) (Store, error) {
+	return openStore(ctx, cfg, true)
+}
 
 func openStore(ctx context.Context, cfg *config.Config, readOnly bool) (Store, error) {
 	url := cfg.DatabaseURL()
 	o := relay.StoreOptions{
 		URL: url, Name: cfg.Outbox.Name, Relay: cfg.Relay.Name, Table: cfg.Table(), Claim: cfg.Relay.Claim,
-		Lanes:  int32(cfg.Relay.Lanes), ReadOnly: readOnly,
+		Lanes: int32(cfg.Relay.Lanes), ReadOnly: readOnly,
 		OnDead: cfg.Relay.Retry.OnDead, ClaimTimeout: cfg.Relay.ClaimTimeout,
 	}
 	scheme, _, _ := strings.Cut(url, ":")

@@ -48,6 +48,8 @@ type Options struct {
 	CrashConsumers bool
 	// Logger gets what the relay says. Defaults to silence.
 	Logger *slog.Logger
+	// Program is how a shell starts this program, for the lines that say what to look at. Defaults to postrider.
+	Program string
 	// Dir is where the temporary folder is made. Defaults to the system's.
 	Dir string
 
@@ -94,6 +96,9 @@ type Demo struct {
 func start(ctx context.Context, o Options) (*Demo, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Program == "" {
+		o.Program = "postrider"
 	}
 	if o.settle <= 0 {
 		o.settle = settleTime

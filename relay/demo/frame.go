@@ -129,7 +129,7 @@ func heading(s *Snapshot, width, height int) []line {
 		line{{" Kafka on " + s.Kafka + "; " + first, dim}})
 	if height >= 24 {
 		lines = append(lines, line{{" read along: " + kcatLine(s.Kafka), dim}})
-		inside := " look inside: postrider events list --database-url " + s.Database
+		inside := " " + lookLine(s.Program, s.Database)
 		if height >= 28 && len(inside) <= width {
 			lines = append(lines, line{{inside, dim}})
 		}

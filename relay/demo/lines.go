@@ -26,7 +26,7 @@ func (l *Lines) Watch(ctx context.Context, d *Demo) error {
 		every = time.Second
 	}
 	l.print("Kafka on " + d.Kafka() + "; read along: " + kcatLine(d.Kafka()))
-	l.print("look inside: postrider events list --database-url " + databaseURL(d.ordersPath()))
+	l.print(lookLine(d.o.Program, databaseURL(d.ordersPath())))
 	numbers, look := time.NewTicker(every), time.NewTicker(min(every, lookEvery))
 	defer numbers.Stop()
 	defer look.Stop()
@@ -83,4 +83,9 @@ func summaryLine(s *Snapshot) string {
 		text += fmt.Sprintf(" | last %s/%d@%d", e.Topic, e.Partition, e.Offset)
 	}
 	return text
+}
+
+// lookLine is the command that shows the outbox table from outside.
+func lookLine(program, database string) string {
+	return "look inside: " + program + " events list --database-url " + database
 }

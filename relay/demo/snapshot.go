@@ -10,6 +10,7 @@ type Snapshot struct {
 	Elapsed    time.Duration
 	Kafka      string
 	Database   string        // database.url of the order service
+	Program    string        // how a shell starts this program
 	FirstEvent time.Duration // from the start of the process; 0 before
 	Stopped    bool          // no more orders come
 
@@ -52,7 +53,7 @@ func (d *Demo) Snapshot(ctx context.Context) (Snapshot, error) {
 	seen := d.recorder.seen()
 	s := Snapshot{
 		at: now, Elapsed: now.Sub(d.started), FirstEvent: d.FirstEvent(), Stopped: d.stopped.Load(),
-		Kafka: d.Kafka(), Database: databaseURL(d.ordersPath()),
+		Kafka: d.Kafka(), Database: databaseURL(d.ordersPath()), Program: d.o.Program,
 		OrdersCommitted: c.ordersCommitted, OrdersRolledBack: c.ordersRolledBack, P50: c.p50, P99: c.p99,
 		Delivered: seen.delivered, Phantom: seen.phantom, Doubled: seen.doubled, OutOfOrder: seen.outOfOrder, Last: seen.last,
 		BrokerUp: d.broker.door.isOpen(),

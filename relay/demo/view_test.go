@@ -33,7 +33,7 @@ var noon = time.Date(2026, 7, 15, 12, 0, 0, 0, time.UTC)
 // calm is a demo that has run for 42 seconds.
 func calm() *Snapshot {
 	s := &Snapshot{
-		at: noon, Elapsed: 42 * time.Second, Kafka: "127.0.0.1:40123", Database: "sqlite:/tmp/postrider-demo-1/orders.db", FirstEvent: 87 * time.Millisecond,
+		at: noon, Program: "postrider", Elapsed: 42 * time.Second, Kafka: "127.0.0.1:40123", Database: "sqlite:/tmp/postrider-demo-1/orders.db", FirstEvent: 87 * time.Millisecond,
 		OrdersCommitted: 735, OrdersRolledBack: 105, OrdersRate: 20.1, New: 2, Sent: 1834, OldestAge: 4 * time.Millisecond,
 		Delivered: 1834, DeliveredRate: 52.4, P50: 1600 * time.Microsecond, P99: 12 * time.Millisecond, BrokerUp: true,
 		Consumers: []ConsumerState{

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,6 +61,9 @@ func (c *cli) demo(ctx context.Context, o demo.Options) error {
 	// A terminal that is closed ends the demo in order, so that its folder is removed.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
+	if executable, err := os.Executable(); err == nil {
+		o.Program = startedAs(executable, os.Args[0])
+	}
 	summary, err := c.runDemo(ctx, o, format)
 	if err != nil {
 		return because(ctx, err)
@@ -71,6 +75,14 @@ func (c *cli) demo(ctx context.Context, o demo.Options) error {
 		c.talk("%d of %d orders were placed before the end", placed, o.Orders)
 	}
 	return demoVerdict(ctx, summary)
+}
+
+// startedAs is how the program is started once more: go run leaves its binary in the build's cache.
+func startedAs(executable, arg0 string) string {
+	if strings.Contains(executable, "go-build") {
+		return "go run ./relay/cmd/postrider"
+	}
+	return shellWord(arg0)
 }
 
 // demoVerdict turns what became of the events into the command's end.

@@ -28,3 +28,11 @@ func TestDemoVerdict(t *testing.T) {
 	<-cut.Done()
 	require.ErrorContains(t, demoVerdict(cut, demo.Summary{}), "--timeout")
 }
+
+func TestStartedAs(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "go run ./relay/cmd/postrider", startedAs("/tmp/go-build3405/b001/exe/postrider", "/tmp/go-build3405/b001/exe/postrider"))
+	require.Equal(t, "go run ./relay/cmd/postrider", startedAs("/root/.cache/go-build/d1/d1f0-d/postrider", "/root/.cache/go-build/d1/d1f0-d/postrider"))
+	require.Equal(t, "./postrider", startedAs("/srv/postrider", "./postrider"))
+	require.Equal(t, "'./my tools/postrider'", startedAs("/srv/my tools/postrider", "./my tools/postrider"))
+}
