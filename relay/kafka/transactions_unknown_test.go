@@ -186,13 +186,14 @@ func losses(t *testing.T, seed string, n uint64) {
 	}}
 	s := openTx(t, seed, g, Options{Dial: wire.dial, Patience: 150 * time.Millisecond}, swift...)
 	w := &lossWriter{next: make([]int, keys), receipts: map[relay.Receipt]string{}, rows: map[relay.RowID]relay.SentRow{}}
-	w.write(t, s, topic, numbers, random)
+	choice := rand.New(rand.NewPCG(n, 8))
+	w.write(t, s, topic, numbers, choice)
 	mu.Lock()
 	calm = false
 	mu.Unlock()
 	deadline := time.Now().Add(60 * time.Second)
 	for w.left(numbers) && time.Now().Before(deadline) {
-		w.write(t, s, topic, numbers, random)
+		w.write(t, s, topic, numbers, choice)
 	}
 	require.False(t, w.left(numbers), "records are left")
 	mu.Lock()
