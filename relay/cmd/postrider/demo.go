@@ -58,8 +58,8 @@ func (c *cli) demo(ctx context.Context, o demo.Options) error {
 	if err := checkDemo(o); err != nil {
 		return err
 	}
-	// A terminal that is closed ends the demo in order, so that its folder is removed.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	// A terminal or a pipe that is closed ends the demo in order, so that its folder is removed.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
 	if executable, err := os.Executable(); err == nil {
 		o.Program = startedAs(executable, os.Args[0])
