@@ -135,6 +135,7 @@ func (x *transaction) begin(ctx context.Context) (err error) {
 	if x.client, x.id, err = x.slot.open(ctx); err != nil {
 		return err
 	}
+	x.b.open.Store(x.id)
 	if err := x.client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}

@@ -25,7 +25,8 @@ type batch struct {
 	told []bool // by record: reported
 	left []int  // records that are not reported, in order
 
-	names   []string // of the records' topics
+	names   []string     // of the records' topics
+	open    atomic.Value // the transactional id in use, a string
 	waiting atomic.Int64
 	bytes   atomic.Int64
 	moved   atomic.Int64 // when something was last heard of a record, Unix nanoseconds; 0 before the first transaction

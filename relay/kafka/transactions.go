@@ -73,6 +73,9 @@ const unmarked = 3
 // maxFences is how many transactions are ended beside what goes on, at a time.
 const maxFences = 8
 
+// lastTry is how long Close tries to end a transaction that it has to leave.
+const lastTry = 500 * time.Millisecond
+
 // NewTransactions makes a sink for one flow of the group's relay. It connects when it is first used. Errors
 // are those of a Config that did not come from Parse. Flows of one relay need different numbers.
 func NewTransactions(cfg Config, o Options, g *Group, flow int) (*Transactions, error) {
@@ -156,7 +159,8 @@ func cancelled() *relay.Failure {
 }
 
 // Close implements relay.Sink. It is not to be called from a report. The error counts the records that were
-// dropped: they were not committed, or their relay's successor will read that they were.
+// dropped: they were not committed, or their relay's successor will read that they were. It may take half a
+// second longer than ctx to end what was open.
 func (t *Transactions) Close(ctx context.Context) error {
 	t.mu.Lock()
 	if t.closed {
@@ -171,10 +175,11 @@ func (t *Transactions) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
-	left := int64(0)
-	if t.now != nil {
-		left = t.now.waiting.Load()
+	under := t.now
+	if under == nil {
+		under = &batch{}
 	}
+	left := under.waiting.Load()
 	slots := t.slots
 	t.slots = nil
 	t.mu.Unlock()
@@ -184,6 +189,11 @@ func (t *Transactions) Close(ctx context.Context) error {
 		closing.Go(s.close)
 	}
 	closing.Wait()
+	if id, open := under.open.Load().(string); open && left > 0 {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
+		_ = t.takeOver(within, id) // readers of committed records need not wait for its time to run out
+		cancel()
+	}
 	_ = t.base.Close(t.life) // waits for all that may report
 	if left > 0 {
 		return fmt.Errorf("close the Kafka client: up to %d records are not answered: %w", left, context.Cause(ctx))

@@ -38,6 +38,7 @@ func TestTransactions_CloseOnTheWay(t *testing.T) {
 				require.NoError(t, s.Close(t.Context()))
 				require.Zero(t, beginTx(t.Context(), s, row(topic, "k", "2", 0)).reported())
 				inOrderCommitted(t, seed, topic, 1, 1)
+				require.Less(t, time.Since(started), transactionTimeout/2, "readers do not wait for what was left")
 			})
 		}
 	})
