@@ -27,6 +27,22 @@ type owner struct {
 	conn *sql.Conn
 	stop context.CancelFunc
 	gone sync.WaitGroup
+	look chan struct{} // buffered 1: the session is to be looked at now
+}
+
+// suspect has the owner's session looked at at once: what broke another of this relay's connections may have ended
+// that one, and until that is known two relays may be at work.
+func (s *Store) suspect() {
+	s.mu.Lock()
+	o := s.owner
+	s.mu.Unlock()
+	if o == nil {
+		return
+	}
+	select {
+	case o.look <- struct{}{}:
+	default: // it is being looked at
+	}
 }
 
 func (o *owner) close() error {
@@ -62,7 +78,7 @@ func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-cha
 		return nil, fmt.Errorf("lock the table: %w", err)
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	o := &owner{db: db, conn: conn, stop: stop}
+	o := &owner{db: db, conn: conn, stop: stop, look: make(chan struct{}, 1)}
 	o.gone.Go(func() { o.watch(watching, s.lockName(), lost) })
 	s.mu.Lock()
 	old := s.owner
@@ -132,6 +148,7 @@ func (o *owner) watch(ctx context.Context, name string, lost chan<- struct{}) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-o.look:
 		}
 		asking, cancel := context.WithTimeout(ctx, ownerTimeout)
 		var mine sql.NullBool

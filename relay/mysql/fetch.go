@@ -42,6 +42,7 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 		return relay.Fetched{More: true}, nil
 	}
 	if err != nil {
+		s.suspect()
 		return relay.Fetched{}, fmt.Errorf("read events: %w", err)
 	}
 	return got, nil

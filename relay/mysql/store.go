@@ -162,7 +162,7 @@ func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc)
 
 // inTx runs f in a READ COMMITTED transaction, again if it was the victim of a lock.
 func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
-	return again(ctx, func() error {
+	err := again(ctx, func() error {
 		tx, err := s.db.BeginTx(ctx, nil)
 		if err != nil {
 			return err
@@ -173,4 +173,8 @@ func (s *Store) inTx(ctx context.Context, f func(*sql.Tx) error) error {
 		}
 		return tx.Commit()
 	})
+	if err != nil {
+		s.suspect()
+	}
+	return err
 }

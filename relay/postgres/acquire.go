@@ -15,7 +15,7 @@ import (
 // Times of the ownership. A dead owner's session ends on the server within about keepalive + retryEvery.
 const (
 	retryEvery  = time.Second      // a standby's look at the lock
-	pingEvery   = 2 * time.Second  // the owner's look at its session
+	pingEvery   = time.Second      // the owner's look at its session
 	pingTimeout = 10 * time.Second // an answer later than that is none
 )
 
@@ -24,6 +24,19 @@ type owner struct {
 	mu   sync.Mutex
 	stop context.CancelFunc // nil: nothing is held
 	done chan struct{}
+	look chan struct{} // buffered 1: the session is to be looked at now
+}
+
+// suspect has the session looked at at once: what broke another of this relay's connections may have ended this
+// one, and until that is known two relays may be at work.
+func (o *owner) suspect() {
+	o.mu.Lock()
+	look := o.look
+	o.mu.Unlock()
+	select {
+	case look <- struct{}{}:
+	default: // nothing is held, or it is being looked at
+	}
 }
 
 // lockKey names the lock: one for each outbox name on each table of the database.
@@ -104,8 +117,8 @@ func (o *owner) hold(conn *pgx.Conn) <-chan struct{} {
 	lost := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	o.mu.Lock()
-	o.stop, o.done = cancel, make(chan struct{})
-	done := o.done
+	o.stop, o.done, o.look = cancel, make(chan struct{}), make(chan struct{}, 1)
+	done, look := o.done, o.look
 	o.mu.Unlock()
 	go func() {
 		defer close(done)
@@ -121,6 +134,7 @@ func (o *owner) hold(conn *pgx.Conn) <-chan struct{} {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
+			case <-look:
 			}
 			ping, cancel := context.WithTimeout(ctx, pingTimeout)
 			err := conn.Ping(ping)

@@ -293,6 +293,7 @@ func (s *Store) Settle(ctx context.Context, outs []relay.Outcome) (lost []relay.
 	defer s.settling.Unlock()
 	applied, err := s.mark(ctx, outs)
 	if err != nil {
+		s.owner.suspect()
 		for i := range outs {
 			s.unsure[outs[i].Row] = struct{}{}
 		}

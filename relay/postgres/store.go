@@ -140,7 +140,11 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 	if err := s.begin(ctx); err != nil {
 		return relay.Fetched{}, err
 	}
-	return s.engine.fetch(ctx, f, s.databaseNow())
+	got, err := s.engine.fetch(ctx, f, s.databaseNow())
+	if err != nil {
+		s.owner.suspect()
+	}
+	return got, err
 }
 
 // begin places the cursor before the first read.
