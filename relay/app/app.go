@@ -51,6 +51,11 @@ func Run(ctx context.Context, o Options) error {
 	if err := a.parseKafka(); err != nil {
 		return err
 	}
+	tuning, done := context.WithCancel(context.WithoutCancel(ctx))
+	var tuned sync.WaitGroup
+	tuned.Go(func() { tuneMemory(tuning) })
+	defer tuned.Wait()
+	defer done()
 	a.metrics = api.NewMetrics(o.Version, o.Revision)
 	server, err := api.Listen(ctx, o.Config.HTTP.Listen, a.metrics, a.log)
 	if err != nil {
