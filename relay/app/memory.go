@@ -11,7 +11,7 @@ import (
 
 // Memory of the process, in bytes, that the collector may let it grow to before it works harder.
 const (
-	restingMemory = 48 << 20
+	restingMemory = 40 << 20
 	memorySlack   = 20 << 20
 )
 
