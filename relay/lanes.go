@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
+	"slices"
 )
 
 // Lanes tells a relay which slices of the keys are its own. A lane is a hash slice, see LaneOf: one relay
@@ -54,6 +56,23 @@ type SentRow struct {
 type OwnLane struct {
 	Lane int32
 	Low  string // where reading may begin; "" at the beginning of the table
+}
+
+// OwnedLanes checks what Own was called with on a Store that was opened with these options, and returns the lanes in
+// order.
+func (o *StoreOptions) OwnedLanes(lanes []OwnLane) ([]int32, error) {
+	if o.Claim != ClaimLanes {
+		return nil, fmt.Errorf("own lanes: the store was opened with claim: %s", o.Claim)
+	}
+	numbers := make([]int32, len(lanes))
+	for i, l := range lanes {
+		if l.Lane < 0 || l.Lane >= o.Lanes || slices.Contains(numbers[:i], l.Lane) {
+			return nil, fmt.Errorf("own lanes: %d is not one of %d lanes, or named twice", l.Lane, o.Lanes)
+		}
+		numbers[i] = l.Lane
+	}
+	slices.Sort(numbers)
+	return numbers, nil
 }
 
 // LaneOf is the lane of a key, of n: the first four bytes of the SHA-256 of its UTF-8 bytes, big endian, modulo

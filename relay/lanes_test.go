@@ -26,3 +26,18 @@ func TestHashEvent(t *testing.T) {
 		require.Equal(t, h.Sum64(), HashEvent(id))
 	}
 }
+
+func TestStoreOptions_OwnedLanes(t *testing.T) {
+	t.Parallel()
+	o := StoreOptions{Claim: ClaimLanes, Lanes: 4}
+	got, err := o.OwnedLanes([]OwnLane{{Lane: 3}, {Lane: 0, Low: "7"}})
+	require.NoError(t, err)
+	require.Equal(t, []int32{0, 3}, got)
+	for _, bad := range [][]OwnLane{{{Lane: 4}}, {{Lane: -1}}, {{Lane: 1}, {Lane: 1}}} {
+		_, err := o.OwnedLanes(bad)
+		require.ErrorContains(t, err, "is not one of 4 lanes, or named twice")
+	}
+	o.Claim = ClaimSingle
+	_, err = o.OwnedLanes(nil)
+	require.ErrorContains(t, err, "claim: single")
+}

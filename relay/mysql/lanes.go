@@ -10,30 +10,13 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// laneSet is the lanes that a store reads: by lane of its own, where its reading began.
-type laneSet map[int32]string
-
-func newLaneSet(n int32, lanes []relay.OwnLane) (laneSet, error) {
-	s := make(laneSet, len(lanes))
-	for _, l := range lanes {
-		if _, twice := s[l.Lane]; twice || l.Lane < 0 || l.Lane >= n {
-			return nil, fmt.Errorf("own lanes: %d is not one of %d lanes, or named twice", l.Lane, n)
-		}
-		s[l.Lane] = l.Low
-	}
-	return s, nil
-}
-
 // Own implements relay.LaneStore. Scans begin at the oldest row that is due, so there is nothing to find out.
 func (s *Store) Own(_ context.Context, lanes []relay.OwnLane) error {
-	if s.options.Claim != relay.ClaimLanes {
-		return fmt.Errorf("own lanes: the store was opened with claim: %s", s.options.Claim)
-	}
-	set, err := newLaneSet(s.options.Lanes, lanes)
+	own, err := s.options.OwnedLanes(lanes)
 	if err != nil {
 		return err
 	}
-	s.lanes.Store(&set)
+	s.lanes.Store(&own)
 	s.floor, s.cut = floor{}, cut{} // of other rows
 	return nil
 }
@@ -55,11 +38,10 @@ func (s *Store) inLanes() string {
 	if len(own) == int(s.options.Lanes) {
 		return ""
 	}
-	numbers := make([]string, 0, len(own))
-	for lane := range own {
-		numbers = append(numbers, strconv.Itoa(int(lane)))
+	numbers := make([]string, len(own))
+	for i, lane := range own {
+		numbers[i] = strconv.Itoa(int(lane))
 	}
-	slices.Sort(numbers)
 	l := s.layout()
 	text := fmt.Sprintf("COALESCE(%s, CAST(CAST(%s AS CHAR) AS BINARY))", l.key, col(l.cols.ID))
 	return " AND " + laneOf(text, s.options.Lanes) + " IN (" + strings.Join(numbers, ", ") + ")"

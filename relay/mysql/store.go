@@ -29,7 +29,7 @@ type Store struct {
 	server       server
 	options      relay.StoreOptions
 	table        atomic.Pointer[layout]
-	lanes        atomic.Pointer[laneSet] // that are its own
+	lanes        atomic.Pointer[[]int32] // that are its own
 	db           *sql.DB
 
 	// Only Fetch uses these, and there is one Fetch at a time.
@@ -75,7 +75,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	if o.Claim == relay.ClaimLanes && o.Lanes < 1 {
 		return nil, usage("relay.lanes", fmt.Sprintf("%d is below 1", o.Lanes), "set it to the number of partitions of the control topic")
 	}
-	s.lanes.Store(&laneSet{})
+	s.lanes.Store(&[]int32{})
 	bounded, cancel := s.bound(ctx)
 	defer cancel()
 	if err := s.open(bounded, s.options); err != nil {

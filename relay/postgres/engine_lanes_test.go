@@ -114,10 +114,11 @@ func (m *modelLanes) tell(added []string, low int64) {
 			own = append(own, relay.OwnLane{Lane: relay.LaneOf(key, modelLaneCount)})
 		}
 	}
-	set, err := newLaneSet(modelLaneCount, own)
-	if err != nil {
+	o := relay.StoreOptions{Claim: relay.ClaimLanes, Lanes: modelLaneCount}
+	if _, err := o.OwnedLanes(own); err != nil {
 		f.w.t.Fatalf("lanes: %v", err)
 	}
+	set := newLaneSet(modelLaneCount, own)
 	before := f.e.owned()
 	if len(added) == 0 {
 		f.e.ownLess(set)

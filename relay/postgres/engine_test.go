@@ -237,14 +237,14 @@ func TestPromise_P1_P3_Engine(t *testing.T) {
 		"rows":   func(e *engine, _ *world) { e.claims = true },
 		"index":  func(e *engine, _ *world) { e.gapless = true },
 		"start":  lateStart,
-		"lanes":  func(e *engine, _ *world) { e.lanes, _ = newLaneSet(modelLaneCount, nil) },
+		"lanes":  func(e *engine, _ *world) { e.lanes = newLaneSet(modelLaneCount, nil) },
 		"lanes, index of states": func(e *engine, w *world) {
 			w.statusIndex = true
-			e.lanes, _ = newLaneSet(modelLaneCount, nil)
+			e.lanes = newLaneSet(modelLaneCount, nil)
 		},
 		"lanes, index": func(e *engine, w *world) {
 			w.statusIndex, e.gapless = true, true
-			e.lanes, _ = newLaneSet(modelLaneCount, nil)
+			e.lanes = newLaneSet(modelLaneCount, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

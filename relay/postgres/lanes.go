@@ -18,18 +18,13 @@ type laneSet struct {
 	lows map[int32]string // by lane of its own, where its reading began
 }
 
-func newLaneSet(n int32, lanes []relay.OwnLane) (*laneSet, error) {
+// newLaneSet takes lanes that were checked (StoreOptions.OwnedLanes).
+func newLaneSet(n int32, lanes []relay.OwnLane) *laneSet {
 	s := &laneSet{mine: make([]bool, n), lows: make(map[int32]string, len(lanes))}
 	for _, l := range lanes {
-		if l.Lane < 0 || l.Lane >= n {
-			return nil, fmt.Errorf("lane %d is not one of %d", l.Lane, n)
-		}
-		if s.mine[l.Lane] {
-			return nil, fmt.Errorf("lane %d is named twice", l.Lane)
-		}
 		s.mine[l.Lane], s.lows[l.Lane] = true, l.Low
 	}
-	return s, nil
+	return s
 }
 
 // none says that nothing is to be read. A nil set is that of the other claim modes, which read everything.
@@ -70,13 +65,10 @@ func (l *layout) inLane(param int) string {
 
 // Own implements relay.LaneStore. Taking lanes away needs no database.
 func (s *Store) Own(ctx context.Context, lanes []relay.OwnLane) error {
-	if s.options.Claim != relay.ClaimLanes {
-		return fmt.Errorf("own lanes: the store was opened with claim: %s", s.options.Claim)
+	if _, err := s.options.OwnedLanes(lanes); err != nil {
+		return err
 	}
-	set, err := newLaneSet(s.options.Lanes, lanes)
-	if err != nil {
-		return fmt.Errorf("own lanes: %w", err)
-	}
+	set := newLaneSet(s.options.Lanes, lanes)
 	s.started.Lock()
 	defer s.started.Unlock()
 	before := s.engine.owned()

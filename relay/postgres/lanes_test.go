@@ -205,9 +205,9 @@ func TestLanes_Sweep(t *testing.T) {
 func TestLanes_SweepOfOldLanes(t *testing.T) {
 	t.Parallel()
 	e := &engine{tracker: newTracker(100)}
-	e.lanes, _ = newLaneSet(testLanes, ownedLanes(0, 4))
+	e.lanes = newLaneSet(testLanes, ownedLanes(0, 4))
 	_, _, epoch := e.sweepView()
-	fewer, _ := newLaneSet(testLanes, ownedLanes(0, 3))
+	fewer := newLaneSet(testLanes, ownedLanes(0, 3))
 	e.ownLess(fewer)
 	e.sweptUp([]record{{id: 7}}, epoch)
 	require.Empty(t, e.tracker.ready)

@@ -102,7 +102,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		delays: !l.own, bounds: usualBounds, tracker: newTracker(0),
 	}
 	if o.Claim == relay.ClaimLanes {
-		s.engine.lanes, _ = newLaneSet(o.Lanes, nil)
+		s.engine.lanes = newLaneSet(o.Lanes, nil)
 	}
 	s.keeper = newKeeper(s)
 	if err := s.keeper.noteRights(ctx); err != nil {

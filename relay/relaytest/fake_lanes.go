@@ -2,7 +2,6 @@ package relaytest
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/postrider/postrider/relay"
@@ -18,15 +17,12 @@ func (s *FakeStore) Own(ctx context.Context, lanes []relay.OwnLane) error {
 		return err
 	}
 	defer s.db.mu.Unlock()
-	if s.o.Claim != relay.ClaimLanes {
-		return fmt.Errorf("own lanes: the store was opened with claim: %s", s.o.Claim)
+	if _, err := s.o.OwnedLanes(lanes); err != nil {
+		return err
 	}
 	own := make(map[int32]string, len(lanes))
 	from, begin := int64(0), false
 	for _, l := range lanes {
-		if _, twice := own[l.Lane]; twice || l.Lane < 0 || l.Lane >= s.o.Lanes {
-			return fmt.Errorf("own lanes: %d is not one of %d lanes, or named twice", l.Lane, s.o.Lanes)
-		}
 		own[l.Lane] = l.Low
 		if low, had := s.lanes[l.Lane]; had && low == l.Low {
 			continue

@@ -31,7 +31,7 @@ type Store struct {
 	claimTimeout time.Duration
 	options      relay.StoreOptions
 	table        atomic.Pointer[layout]
-	lanes        atomic.Pointer[laneSet] // that are its own
+	lanes        atomic.Pointer[[]int32] // that are its own
 	read         *sql.DB                 // snapshots; blocks nobody
 	write        *sql.DB                 // one connection, IMMEDIATE transactions
 
@@ -68,7 +68,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	if o.Claim == relay.ClaimLanes && o.Lanes < 1 {
 		return nil, usage("relay.lanes", fmt.Sprintf("%d is below 1", o.Lanes), "set it to the number of partitions of the control topic")
 	}
-	s.lanes.Store(&laneSet{})
+	s.lanes.Store(&[]int32{})
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
