@@ -138,7 +138,9 @@ func (g *gate) take(evs []*Event) {
 	defer g.mu.Unlock()
 	for _, e := range evs {
 		g.busy[e.Row] = struct{}{}
-		g.flying[e.lane]++
+		if g.lanes > 0 {
+			g.flying[e.lane]++
+		}
 		if e.Key == nil {
 			continue
 		}

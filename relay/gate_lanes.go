@@ -7,6 +7,9 @@ import (
 
 // down counts a row of a lane that is not busy any more. It must be called with the lock held, as forgetAll.
 func (g *gate) down(lane int32) {
+	if g.lanes == 0 {
+		return
+	}
 	if g.flying[lane]--; g.flying[lane] > 0 {
 		return
 	}
@@ -64,7 +67,7 @@ func (g *gate) forgetLanes(lanes []int32) {
 }
 
 func (g *gate) forgetAll(lanes []int32) {
-	if len(lanes) == 0 || g.lanes == 0 {
+	if len(lanes) == 0 {
 		return
 	}
 	gone := func(key string) bool { return slices.Contains(lanes, LaneOf(key, g.lanes)) }

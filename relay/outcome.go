@@ -80,6 +80,9 @@ type Sink interface {
 	// has waited longer than the sink's patience (a destination that does not answer must not hold up
 	// the others): the rest is reported when its fate is known, never guessed.
 	//
+	// The memory of a record is the caller's again once it is reported: the sink does not look at recs[i] after
+	// report(i, …).
+	//
 	// Records of one key reach their partition in the order given. When a record is refused, later
 	// records of its key that were already handed over are not written: they are reported as ClassHeld.
 	// Records for a partition that still owes an answer from an earlier Write are reported at once as

@@ -33,13 +33,11 @@ type owner struct {
 }
 
 func newOwner(o Options, g *gate, wake func(), most int) *owner {
-	w := &owner{gate: g, wake: wake, hooks: o.Hooks, log: o.Logger, most: most, reading: make(chan struct{}, 1), mine: map[int32]string{}, since: time.Now()}
-	w.flows = int32(len(o.Flows))
-	if o.Claim == ClaimLanes {
-		w.n = o.LaneCount
-		w.store, _ = o.Store.(LaneStore)
+	store, _ := o.Store.(LaneStore)
+	return &owner{
+		n: o.LaneCount, flows: int32(len(o.Flows)), store: store, gate: g, wake: wake, hooks: o.Hooks, log: o.Logger, most: most,
+		reading: make(chan struct{}, 1), mine: map[int32]string{}, since: time.Now(),
 	}
-	return w
 }
 
 // place gives an event its lane; without lanes, its flow.
@@ -150,12 +148,9 @@ func (w *owner) read(ctx context.Context, lanes []TakenLane) error {
 	if err := w.store.Own(ctx, own); err != nil {
 		return fmt.Errorf("read the lanes: %w", err)
 	}
-	ds, err := w.store.Doubts(ctx, w.most+1)
+	ds, err := readDoubts(ctx, w.store, w.most)
 	if err != nil {
-		return fmt.Errorf("read the events in doubt: %w", err)
-	}
-	if len(ds) > w.most {
-		return tooManyDoubts(w.most)
+		return err
 	}
 	w.gate.load(slices.DeleteFunc(ds, func(d Doubt) bool { return !added[LaneOf(d.Key, w.n)] }))
 	w.stale = false

@@ -55,6 +55,9 @@ func (o Options) withDefaults() Options {
 	if o.Router.Default.Empty() {
 		o.Router.Default = MustTemplate(DefaultTopic)
 	}
+	if o.Claim != ClaimLanes {
+		o.LaneCount = 0
+	}
 	if len(o.Flows) == 0 {
 		o.Flows = []Sink{o.Sink}
 	}
@@ -110,11 +113,7 @@ func New(o Options) *Relay {
 	r := &Relay{o: o, wake: make(chan struct{}, 1)}
 	// Three batches: one being read, one in flight, one being marked.
 	r.budget = newBudget(3*o.Batch, 3*o.BatchBytes)
-	lanes := int32(0)
-	if o.Claim == ClaimLanes {
-		lanes = o.LaneCount
-	}
-	r.gate = newGate(o.OnDead, lanes, r.Wake)
+	r.gate = newGate(o.OnDead, o.LaneCount, r.Wake)
 	r.owner = newOwner(o, r.gate, r.Wake, r.mostDoubts())
 	r.poller = newPoller(o, r.owner, r.gate, r.wake)
 	r.settle = newSettler(o, r.owner, r.gate, r.budget, &r.status)
@@ -282,24 +281,28 @@ func (r *Relay) mostDoubts() int {
 	return r.o.MaxBlockedKeys + r.budget.maxEvents + len(r.o.Flows)*newLate(r.o).maxEvents
 }
 
-func tooManyDoubts(most int) error {
-	return &SetupError{Kind: SetupConflict, Thing: "outbox",
-		Reason: fmt.Sprintf("more than %d events are FAILED or DEAD and block their keys", most),
-		Fix:    "retry or discard them (postrider events list --status DEAD), or set relay.retry.on_dead: skip"}
+// readDoubts lists the rows in doubt. More than the bound is a person's to solve.
+func readDoubts(ctx context.Context, store Store, most int) ([]Doubt, error) {
+	ds, err := store.Doubts(ctx, most+1)
+	if err != nil {
+		return nil, fmt.Errorf("read the events in doubt: %w", err)
+	}
+	if len(ds) > most {
+		return nil, &SetupError{Kind: SetupConflict, Thing: "outbox",
+			Reason: fmt.Sprintf("more than %d events are FAILED or DEAD and block their keys", most),
+			Fix:    "retry or discard them (postrider events list --status DEAD), or set relay.retry.on_dead: skip"}
+	}
+	return ds, nil
 }
 
 // loadDoubts closes the gates of rows that were in doubt before.
 func (r *Relay) loadDoubts(ctx context.Context) error {
-	most := r.mostDoubts()
-	ds, err := r.o.Store.Doubts(ctx, most+1)
+	ds, err := readDoubts(ctx, r.o.Store, r.mostDoubts())
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return fmt.Errorf("read the events in doubt: %w", err)
-	}
-	if len(ds) > most {
-		return tooManyDoubts(most)
+		return err
 	}
 	r.gate.load(ds)
 	return nil

@@ -24,25 +24,18 @@ import (
 //	POSTRIDER_SIM_LOG     set: the relays' logs on stderr
 func TestSimulation(t *testing.T) {
 	t.Parallel()
-	start, n := number("POSTRIDER_SIM_START", 1), number("POSTRIDER_SIM_SEEDS", 300)
-	if testing.Short() {
-		n = min(n, 60)
-	}
-	if one := number("POSTRIDER_SIM_SEED", 0); one != 0 {
-		start, n = one, 1
-	}
-	for seed := start; seed < start+n; seed++ {
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { newWorld(t, newScenario(seed)).run() })
-		})
-	}
+	runSeeds(t, newScenario)
 }
 
 // TestSimulation_Lanes is the same with relays that share lanes through a group and send in transactions:
 // whatever happens to them, a read_committed reader sees each event once.
 func TestSimulation_Lanes(t *testing.T) {
 	t.Parallel()
+	runSeeds(t, newLaneScenario)
+}
+
+// runSeeds runs a world for each seed.
+func runSeeds(t *testing.T, scenarioOf func(seed uint64) scenario) {
 	start, n := number("POSTRIDER_SIM_START", 1), number("POSTRIDER_SIM_SEEDS", 300)
 	if testing.Short() {
 		n = min(n, 60)
@@ -53,7 +46,7 @@ func TestSimulation_Lanes(t *testing.T) {
 	for seed := start; seed < start+n; seed++ {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { newWorld(t, newLaneScenario(seed)).run() })
+			synctest.Test(t, func(t *testing.T) { newWorld(t, scenarioOf(seed)).run() })
 		})
 	}
 }

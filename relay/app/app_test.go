@@ -211,12 +211,11 @@ func closedPort(t *testing.T) string {
 	return addr
 }
 
-// mute is a port that takes connections and says nothing.
-func mute(t *testing.T) string {
+// listen is a port; each connection goes to take, one after the other.
+func listen(t *testing.T, take func(net.Conn)) (addr string) {
 	t.Helper()
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var conns []net.Conn
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -225,17 +224,23 @@ func mute(t *testing.T) string {
 			if err != nil {
 				return
 			}
-			conns = append(conns, conn)
+			take(conn)
 		}
 	}()
-	t.Cleanup(func() {
-		_ = ln.Close()
-		<-ended
+	t.Cleanup(func() { _ = ln.Close(); <-ended })
+	return ln.Addr().String()
+}
+
+// mute is a port that takes connections and says nothing.
+func mute(t *testing.T) string {
+	t.Helper()
+	var conns []net.Conn
+	t.Cleanup(func() { // after the listener has ended
 		for _, conn := range conns {
 			_ = conn.Close()
 		}
 	})
-	return ln.Addr().String()
+	return listen(t, func(conn net.Conn) { conns = append(conns, conn) })
 }
 
 // TestRun_UntilDrained: the phases of a run, in their order, and nothing left open after it.
@@ -373,22 +378,10 @@ func TestRun_WhatWaitingCannotCure(t *testing.T) {
 // talker is a port where every caller is greeted, by a server that is no Kafka.
 func talker(t *testing.T, greeting string) string {
 	t.Helper()
-	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte(greeting))
-			_ = conn.Close()
-		}
-	}()
-	t.Cleanup(func() { _ = ln.Close(); <-ended })
-	return ln.Addr().String()
+	return listen(t, func(conn net.Conn) {
+		_, _ = conn.Write([]byte(greeting))
+		_ = conn.Close()
+	})
 }
 
 // TestRun_EndedBeforeDrained: a run that was to drain the table and did not says so, whatever it waited

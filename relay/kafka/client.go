@@ -89,6 +89,18 @@ func (c *Config) backoff(tries int) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
+// rest waits so long, or until ctx ends: then it returns the context's error.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // dial connects, with TLS if the protocol says so, within socket.connection.setup.timeout.ms.
 func (s *Sink) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.dialTimeout)

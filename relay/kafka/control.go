@@ -27,9 +27,7 @@ func (g *Group) prepare(ctx context.Context) error {
 			return err
 		}
 		g.log.Warn("the control topic cannot be looked at yet", "topic", g.topic, "error", err.Error())
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if rest(ctx, pause) != nil {
 			return nil
 		}
 	}
@@ -148,10 +146,8 @@ func (g *Group) controlTopic(ctx context.Context) (kadm.TopicDetail, error) {
 		case t.Err != nil && !kerr.IsRetriable(t.Err):
 			return kadm.TopicDetail{}, g.setup(t.Err)
 		}
-		select {
-		case <-time.After(firstPause):
-		case <-ctx.Done():
-			return kadm.TopicDetail{}, fmt.Errorf("look the control topic up: %w", ctx.Err())
+		if err := rest(ctx, firstPause); err != nil {
+			return kadm.TopicDetail{}, fmt.Errorf("look the control topic up: %w", err)
 		}
 	}
 }
@@ -330,10 +326,8 @@ func (g *Group) awaitStable(ctx context.Context, lane int32, to int64) error {
 		if end, ok := ends.Lookup(g.topic, lane); ok && end.Err == nil && end.Offset >= to {
 			return nil
 		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the end of lane %d: %w", lane, ctx.Err())
+		if err := rest(ctx, 5*time.Millisecond); err != nil {
+			return fmt.Errorf("wait for the end of lane %d: %w", lane, err)
 		}
 	}
 }

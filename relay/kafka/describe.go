@@ -172,9 +172,7 @@ func (s *Sink) awaitCreated(ctx context.Context, found map[string]*topicInfo, wa
 		if len(waiting) == 0 {
 			return nil
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if rest(ctx, pause) != nil {
 			return nil // their failures stand: they are asked for again
 		}
 	}

@@ -112,6 +112,14 @@ func newRun(name string) string {
 	return strings.NewReplacer("/", "_", " ", "_").Replace(name) + "-" + hex.EncodeToString(b[:])
 }
 
+// relayOf is the relay's name in that of a run.
+func relayOf(run string) string {
+	if i := strings.LastIndexByte(run, '-'); i > 0 {
+		return run[:i]
+	}
+	return run
+}
+
 // Run implements relay.Lanes.
 func (g *Group) Run(ctx context.Context, k relay.LaneKeeper) error {
 	defer func() {

@@ -83,10 +83,7 @@ func addOwners(ctx context.Context, adm *kadm.Client, topic string, lanes []Lane
 					continue
 				}
 				lanes[i].Run, lanes[i].Host = m.ClientID, strings.TrimPrefix(m.ClientHost, "/")
-				lanes[i].Relay = m.ClientID
-				if name := strings.LastIndexByte(m.ClientID, '-'); name > 0 {
-					lanes[i].Relay = m.ClientID[:name]
-				}
+				lanes[i].Relay = relayOf(m.ClientID)
 			}
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
+
+	"github.com/postrider/postrider/relay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,12 +59,17 @@ func open(t testing.TB, cfg Config, opts Options) *Sink {
 	t.Helper()
 	s, err := NewSink(cfg, opts)
 	require.NoError(t, err)
+	closeLater(t, s)
+	return s
+}
+
+// closeLater closes a sink with the test; it does not wait long for what is on its way.
+func closeLater(t testing.TB, s relay.Sink) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
 		_ = s.Close(ctx)
 	})
-	return s
 }
 
 // client makes a plain client of the library that is closed with the test.

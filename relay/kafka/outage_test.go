@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/relay/relaytest"
 )
 
 // offer writes a key's records as the relay does: what was not sent is offered again, in order, until
@@ -47,10 +48,17 @@ func offer(t *testing.T, s *Sink, recs []relay.Record, until time.Duration) {
 	}
 }
 
+// inOrder expects the numbers from 0 on, each once, of each key.
 func inOrder(t *testing.T, seed, topic string, keys, each int) {
 	t.Helper()
+	counted(t, readAll(t, seed, topic), keys, each)
+}
+
+// counted expects the numbers from 0 on, each once, of each key.
+func counted(t *testing.T, partitions [][]relaytest.SinkRecord, keys, each int) {
+	t.Helper()
 	next := map[string]int{}
-	for _, held := range readAll(t, seed, topic) {
+	for _, held := range partitions {
 		for _, r := range held {
 			require.Equal(t, fmt.Sprint(next[string(r.Key)]), string(r.Value), "key %s", r.Key)
 			next[string(r.Key)]++

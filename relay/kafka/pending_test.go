@@ -19,7 +19,7 @@ type pending struct {
 }
 
 // begin calls Write and returns with it.
-func begin(ctx context.Context, s *Sink, recs ...relay.Record) *pending {
+func begin(ctx context.Context, s relay.Sink, recs ...relay.Record) *pending {
 	p := &pending{results: map[int]relay.Result{}, changed: make(chan struct{}, 1)}
 	s.Write(ctx, recs, func(i int, r relay.Result) {
 		p.mu.Lock()

@@ -86,10 +86,8 @@ func (g *Group) settled(ctx context.Context, lanes []int32) (map[int32]left, err
 			}
 			began = time.Now()
 		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := rest(ctx, 10*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -191,10 +189,8 @@ func initProducer(ctx context.Context, c *kgo.Client, id string) error {
 		if err == nil || !errors.Is(err, kerr.ConcurrentTransactions) {
 			return err
 		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := rest(ctx, 5*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

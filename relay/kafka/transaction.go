@@ -194,17 +194,6 @@ func ofTheProducer(err error) bool {
 		errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.TransactionalIDAuthorizationFailed)
 }
 
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // abort ends the transaction so that nothing of it is seen, and keeps the client if that was confirmed.
 func (x *transaction) abort(ctx context.Context) {
 	x.drop()

@@ -33,7 +33,7 @@ func TestTransactions_UnmarkedAreBounded(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		p := beginTx(ctx, s, row(topic, "k", "no", 0))
+		p := begin(ctx, s, row(topic, "k", "no", 0))
 		p.await(t, 1)
 		require.Equal(t, CodeCancelled, p.result(0).Failure.Code)
 

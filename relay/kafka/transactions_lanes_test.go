@@ -130,11 +130,7 @@ func openTx(t testing.TB, seed string, g lanes, o Options, more ...string) *Tran
 	t.Helper()
 	s, err := newTransactions(parsed(t, properties(seed, more...)), o, g, 0)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		_ = s.Close(ctx)
-	})
+	closeLater(t, s)
 	return s
 }
 
@@ -153,28 +149,10 @@ func row(topic, key, value string, lane int32) relay.Record {
 	return r
 }
 
-// beginTx calls Write and returns with it.
-func beginTx(ctx context.Context, s relay.Sink, recs ...relay.Record) *pending {
-	p := &pending{results: map[int]relay.Result{}, changed: make(chan struct{}, 1)}
-	s.Write(ctx, recs, func(i int, r relay.Result) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if _, twice := p.results[i]; twice {
-			p.twice = append(p.twice, i)
-		}
-		p.results[i] = r
-		select {
-		case p.changed <- struct{}{}:
-		default:
-		}
-	})
-	return p
-}
-
 // sendTx writes and expects a report of each.
 func sendTx(t testing.TB, s relay.Sink, recs ...relay.Record) []relay.Result {
 	t.Helper()
-	p := beginTx(t.Context(), s, recs...)
+	p := begin(t.Context(), s, recs...)
 	require.Equal(t, len(recs), p.reported())
 	require.Empty(t, p.twice)
 	out := make([]relay.Result, len(recs))

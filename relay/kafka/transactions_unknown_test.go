@@ -80,20 +80,10 @@ func insist(t *testing.T, s relay.Sink, recs ...relay.Record) {
 	}
 }
 
-// inOrderCommitted expects the numbers from 0 on, each once, of each key.
+// inOrderCommitted is inOrder for readers of committed records.
 func inOrderCommitted(t *testing.T, seed, topic string, keys, each int) {
 	t.Helper()
-	next := map[string]int{}
-	for _, held := range readCommitted(t, seed, topic) {
-		for _, r := range held {
-			require.Equal(t, fmt.Sprint(next[string(r.Key)]), string(r.Value), "key %s", r.Key)
-			next[string(r.Key)]++
-		}
-	}
-	require.Len(t, next, keys)
-	for key, n := range next {
-		require.Equal(t, each, n, "key %s", key)
-	}
+	counted(t, readCommitted(t, seed, topic), keys, each)
 }
 
 // A commit is applied, its answer lost, and a successor takes the id over before the client's next try: the

@@ -6,31 +6,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/relay/relaytest"
 )
 
 const testLanes = 16
 
 func inLanes(o *relay.StoreOptions) { o.Claim, o.Lanes = relay.ClaimLanes, testLanes }
 
-// eachLane reads a table lane by lane and returns the keys that came, all of which were of the right lane.
-func eachLane(t *testing.T, dsn string, table relay.Table) (keys []string) {
+// eachLane returns the keys of a table, lane by lane.
+func eachLane(t *testing.T, dsn string, table relay.Table) []string {
 	t.Helper()
-	s := openStore(t, dsn, table, inLanes)
-	var busy []relay.RowID
-	for lane := range int32(testLanes) {
-		require.NoError(t, s.Own(t.Context(), []relay.OwnLane{{Lane: lane}}))
-		got, err := s.Fetch(t.Context(), relay.Fetch{Limit: 1000, MaxBytes: 1 << 20, Busy: busy})
-		require.NoError(t, err)
-		for _, e := range got.Events {
-			text := string(e.Row)
-			if e.Key != nil {
-				text = *e.Key
-			}
-			require.Equal(t, lane, relay.LaneOf(text, testLanes), "%q", text)
-			keys, busy = append(keys, text), append(busy, e.Row)
-		}
-	}
-	return keys
+	return relaytest.EachLane(t, openStore(t, dsn, table, inLanes), testLanes)
 }
 
 func TestLanes_Refused(t *testing.T) {

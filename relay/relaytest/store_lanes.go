@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -102,6 +103,27 @@ func (b *bed) nastyKeys() []string {
 	}
 	if b.h.Traits.NulKeys {
 		keys = append(keys, "\x00", "a\x00", "a\x00b", "\x00a")
+	}
+	return keys
+}
+
+// EachLane reads a table of n lanes lane by lane and returns the keys that came, of rows without one the row: all
+// were of the lane that relay.LaneOf gives.
+func EachLane(t testing.TB, s relay.LaneStore, n int32) (keys []string) {
+	t.Helper()
+	var busy []relay.RowID
+	for lane := range n {
+		require.NoError(t, s.Own(t.Context(), []relay.OwnLane{{Lane: lane}}))
+		got, err := s.Fetch(t.Context(), relay.Fetch{Limit: 1000, MaxBytes: 1 << 20, Busy: busy})
+		require.NoError(t, err)
+		for _, e := range got.Events {
+			text := string(e.Row)
+			if e.Key != nil {
+				text = *e.Key
+			}
+			require.Equal(t, lane, relay.LaneOf(text, n), "%q", text)
+			keys, busy = append(keys, text), append(busy, e.Row)
+		}
 	}
 	return keys
 }
