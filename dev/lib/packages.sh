@@ -1,10 +1,11 @@
 # shellcheck shell=bash
 #
 # What has to be installed, and how: Debian packages, the Debian tree with the newest servers, and
-# Kafka's jars. Each function does nothing when its work is done already; none needs a network then.
+# the jars of Kafka and of Kafka Connect. Each function does nothing when its work is done already; none needs a network then.
 
 NEWEST_TREE=$CACHE_DIR/$NEWEST_SUITE-tree
 KAFKA_DIR=$CACHE_DIR/kafka-$KAFKA_VERSION
+CONNECT_DIR=$CACHE_DIR/connect-$KAFKA_VERSION-debezium-$DEBEZIUM_VERSION
 
 debian() { [[ -r /etc/debian_version && -x /usr/bin/apt-get ]]; }
 
@@ -116,49 +117,83 @@ newest_tree_user() {
     awk -F: -v name="$1" '$1 == name { print $3 ":" $4 }' "$NEWEST_TREE/etc/passwd"
 }
 
-# kafka_jars_install fetches Kafka and its tools with Maven, through this machine's own settings.
+# kafka_jars_install fetches Kafka and its tools.
 kafka_jars_install() {
-    [[ -f $KAFKA_DIR/complete ]] || with_lock "$KAFKA_DIR.lock" kafka_jars_fetch
+    [[ -f $KAFKA_DIR/complete ]] || with_lock "$KAFKA_DIR.lock" jars_fetch "$KAFKA_DIR" kafka_jars
 }
 
-kafka_jars_fetch() {
-    local part=$KAFKA_DIR.part log=$KAFKA_DIR.log
-    local plugin=org.apache.maven.plugins:maven-dependency-plugin
-    [[ ! -f $KAFKA_DIR/complete ]] || return 0
-    say "fetching Kafka $KAFKA_VERSION"
+kafka_jars() {
+    maven_copy "$1/lib" '' \
+        "org.apache.kafka:kafka_$KAFKA_SCALA:$KAFKA_VERSION" \
+        "org.apache.kafka:kafka-tools:$KAFKA_VERSION" \
+        "org.apache.logging.log4j:log4j-slf4j-impl:$LOG4J_VERSION"
+}
+
+# connect_jars_install fetches Kafka Connect and, as its plugin, Debezium's connector for PostgreSQL.
+connect_jars_install() {
+    [[ -f $CONNECT_DIR/complete ]] || with_lock "$CONNECT_DIR.lock" jars_fetch "$CONNECT_DIR" connect_jars
+}
+
+# connect_jars leaves out of the plugin what Connect gives to every plugin.
+connect_jars() {
+    maven_copy "$1/lib" '' \
+        "org.apache.kafka:connect-runtime:$KAFKA_VERSION" \
+        "org.apache.kafka:connect-json:$KAFKA_VERSION" \
+        "org.apache.kafka:connect-transforms:$KAFKA_VERSION" \
+        "org.apache.logging.log4j:log4j-slf4j-impl:$LOG4J_VERSION" &&
+        maven_copy "$1/plugins/debezium-postgres" \
+            connect-api,kafka-clients,slf4j-api,jakarta.ws.rs-api,lz4-java,snappy-java,zstd-jni \
+            "io.debezium:debezium-connector-postgres:$DEBEZIUM_VERSION"
+}
+
+# jars_fetch DIR COMMAND lets COMMAND fill a directory, which gets its name when it is whole.
+jars_fetch() {
+    local part=$1.part log=$1.log
+    [[ ! -f $1/complete ]] || return 0
+    say "fetching ${1##*/}"
     rm -rf "$part"
     mkdir -p "$part"
-    kafka_pom >"$part/pom.xml"
-    if ! twice mvn -q -B -f "$part/pom.xml" \
-        "$plugin:$MAVEN_DEPENDENCY_PLUGIN_VERSION:copy-dependencies" \
-        -DincludeScope=runtime -DoutputDirectory=lib >"$log" 2>&1; then
+    "$2" "$part" >"$log" 2>&1 || {
         tail -n 20 "$log" >&2
-        die "cannot fetch Kafka: see $log"
-    fi
+        die "cannot fetch ${1##*/}: see $log"
+    }
     touch "$part/complete"
-    rm -rf "$KAFKA_DIR"
-    mv "$part" "$KAFKA_DIR"
+    rm -rf "$1"
+    mv "$part" "$1"
 }
 
-kafka_pom() {
+# maven_copy DIR WITHOUT ARTIFACT… puts the jars of Maven artifacts (group:artifact:version), and of
+# what they need at run time, into DIR, through this machine's own settings of Maven.
+maven_copy() {
+    local dir=$1 without=$2 plugin=org.apache.maven.plugins:maven-dependency-plugin
+    shift 2
+    mkdir -p "$dir"
+    maven_pom "$@" >"$dir/pom.xml"
+    twice mvn -q -B -f "$dir/pom.xml" \
+        "$plugin:$MAVEN_DEPENDENCY_PLUGIN_VERSION:copy-dependencies" \
+        -DincludeScope=runtime -DexcludeArtifactIds="$without" -DoutputDirectory="$dir"
+}
+
+maven_pom() {
+    local artifact
     cat <<POM
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>dev</groupId>
-  <artifactId>kafka</artifactId>
+  <artifactId>jars</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
-$(pom_dependency org.apache.kafka "kafka_$KAFKA_SCALA" "$KAFKA_VERSION")
-$(pom_dependency org.apache.kafka kafka-tools "$KAFKA_VERSION")
-$(pom_dependency org.apache.logging.log4j log4j-slf4j-impl "$LOG4J_VERSION")
-  </dependencies>
-</project>
 POM
+    for artifact in "$@"; do pom_dependency "$artifact"; done
+    echo '  </dependencies>'
+    echo '</project>'
 }
 
 pom_dependency() {
+    local group name version
+    IFS=: read -r group name version <<<"$1"
     echo "    <dependency>"
-    echo "      <groupId>$1</groupId><artifactId>$2</artifactId><version>$3</version>"
+    echo "      <groupId>$group</groupId><artifactId>$name</artifactId><version>$version</version>"
     echo "    </dependency>"
 }
