@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	library + "/schema":            {library + "/outbox"},
 
 	daemon:                {library + "/outbox"},
+	daemon + "/sim":       {},
 	daemon + "/relaytest": {daemon, library + "/outbox", library + "/schema"},
 	daemon + "/postgres":  {daemon, library + "/outbox", library + "/schema"},
 	daemon + "/mysql":     {daemon, library + "/outbox", library + "/schema"},

@@ -63,8 +63,8 @@ check_format() {
 
 # check_tidy holds that a module builds by itself too, without the workspace that we work in.
 check_tidy() { (cd "$1" && GOWORK=off go mod tidy -diff); }
-check_vet() { in_all "$1" go vet; }
-check_lint() { in_all "$1" "$LINT" run --config "$ROOT/.golangci.yml" --allow-parallel-runners; }
+check_vet() { in_all "$1" go vet -tags "$VIRTUAL_TAG"; }
+check_lint() { in_all "$1" "$LINT" run --config "$ROOT/.golangci.yml" --build-tags "$VIRTUAL_TAG" --allow-parallel-runners; }
 
 # build_lint puts golangci-lint of our version into the cache. The go command builds it, from the
 # module proxy that this machine uses, and with the Go release that the code is built with.
