@@ -31,31 +31,49 @@ func virtual(t *testing.T, partitions int32, f func(t *testing.T, r *rig)) {
 	}
 }
 
+// everyWay is virtual, and the same with three relays that share lanes, in both kinds of delivery.
+func everyWay(t *testing.T, partitions int32, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	virtual(t, partitions, f)
+	for delivery, exact := range map[string]bool{"at-least-once": false, "exactly-once": true} {
+		t.Run("lanes/"+delivery, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, partitions)
+				r.share(3, exact)
+				f(t, r)
+			})
+		})
+	}
+}
+
 // TestCase_O01: the head of a key fails for ten seconds; its successors wait, other keys do not, and a
 // restart in the middle changes nothing.
 func TestCase_O01(t *testing.T) {
-	virtual(t, 1, func(t *testing.T, r *rig) {
+	everyWay(t, 1, func(t *testing.T, r *rig) {
 		r.refuse(func(id string) *relay.Failure {
 			if id == "K-1" && time.Since(r.start) < 10*time.Second {
 				return retriable()
 			}
 			return nil
 		})
-		l := r.run()
+		ls := r.runAll()
 		r.commit("K-1", "L-1", "K-2", "M-1", "K-3")
-		time.Sleep(3 * time.Second)
-		require.Equal(t, []string{"L-1", "M-1"}, r.arrived("t"))
-		require.Less(t, r.at("t", "M-1"), time.Second)
-		require.Equal(t, 1, l.Status().BlockedKeys)
-		r.end(l)
-		l = r.run()
+		time.Sleep(time.Second)
+		require.ElementsMatch(t, []string{"L-1", "M-1"}, r.arrived("t"))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 1, blocked(ls))
+		r.end(ls...)
+		ls = r.runAll()
 		r.commit("L-2", "K-4")
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"L-1", "M-1", "L-2"}, r.arrived("t"))
+		require.Len(t, r.arrived("t"), 3)
+		require.Equal(t, []string{"L-1", "L-2"}, r.ofKey("t", "L"))
 		time.Sleep(30 * time.Second)
-		require.Equal(t, []string{"L-1", "M-1", "L-2", "K-1", "K-2", "K-3", "K-4"}, r.arrived("t"))
-		require.Empty(t, relay.Leftovers(l.Relay))
-		r.end(l)
+		require.Equal(t, []string{"K-1", "K-2", "K-3", "K-4"}, r.ofKey("t", "K"))
+		require.Len(t, r.arrived("t"), 7, "each once")
+		r.idle(ls...)
+		r.end(ls...)
 	})
 }
 
@@ -63,7 +81,7 @@ func TestCase_O01(t *testing.T) {
 func TestCase_O01_Dead(t *testing.T) {
 	for _, policy := range []string{relay.OnDeadHold, relay.OnDeadSkip} {
 		t.Run(policy, func(t *testing.T) {
-			virtual(t, 1, func(t *testing.T, r *rig) {
+			everyWay(t, 1, func(t *testing.T, r *rig) {
 				r.opts.OnDead = policy
 				r.refuse(func(id string) *relay.Failure {
 					if id == "K-1" {
@@ -71,23 +89,24 @@ func TestCase_O01_Dead(t *testing.T) {
 					}
 					return nil
 				})
-				l := r.run()
+				ls := r.runAll()
 				r.commit("K-1", "K-2", "L-1", "K-3")
 				time.Sleep(5 * time.Second)
 				if policy == relay.OnDeadSkip {
-					require.ElementsMatch(t, []string{"L-1", "K-2", "K-3"}, r.arrived("t"))
-					r.end(l)
+					require.Equal(t, []string{"K-2", "K-3"}, r.ofKey("t", "K"))
+					require.Len(t, r.arrived("t"), 3)
+					r.end(ls...)
 					return
 				}
 				require.Equal(t, []string{"L-1"}, r.arrived("t"))
-				r.end(l)
-				l = r.run()
+				r.end(ls...)
+				ls = r.runAll()
 				time.Sleep(5 * time.Second)
 				require.Equal(t, []string{"L-1"}, r.arrived("t"), "a restart does not change it")
 				r.discard("K-1")
 				time.Sleep(3 * time.Second)
 				require.Equal(t, []string{"L-1", "K-2", "K-3"}, r.arrived("t"))
-				r.end(l)
+				r.end(ls...)
 			})
 		})
 	}
@@ -96,7 +115,7 @@ func TestCase_O01_Dead(t *testing.T) {
 // TestCase_O03: a record in the middle of a pipelined batch is refused, those behind it wait until a
 // person has made room.
 func TestCase_O03(t *testing.T) {
-	virtual(t, 1, func(t *testing.T, r *rig) {
+	everyWay(t, 1, func(t *testing.T, r *rig) {
 		var limit atomic.Bool
 		limit.Store(true)
 		r.sink.Check = func(rec *relay.Record) *relay.Failure {
@@ -105,7 +124,7 @@ func TestCase_O03(t *testing.T) {
 			}
 			return nil
 		}
-		l := r.run()
+		ls := r.runAll()
 		r.commit("K-1", "K-2", "K-3")
 		time.Sleep(5 * time.Second)
 		require.Empty(t, r.arrived("t"))
@@ -115,7 +134,7 @@ func TestCase_O03(t *testing.T) {
 		r.retry("K-1")
 		time.Sleep(5 * time.Second)
 		require.Equal(t, []string{"K-1", "K-2", "K-3"}, r.arrived("t"))
-		r.end(l)
+		r.end(ls...)
 	})
 }
 
@@ -176,12 +195,12 @@ func TestCase_P08(t *testing.T) {
 	}
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
-			virtual(t, 3, func(t *testing.T, r *rig) {
+			everyWay(t, 3, func(t *testing.T, r *rig) {
 				kind(r)
 				var calls atomic.Int64
 				r.store.Fault = func(relaytest.FakeCall) relaytest.FakeFault { calls.Add(1); return relaytest.FakeFault{} }
 				r.opts.Retry = relay.Backoff{MaxAttempts: 5}
-				l := r.run()
+				ls := r.runAll()
 				var ids []string
 				for i := range n {
 					ids = append(ids, fmt.Sprintf("k%d-%04d", i%20, i))
@@ -192,7 +211,7 @@ func TestCase_P08(t *testing.T) {
 					require.Equal(t, relay.StateNew, row.State, "%v", row)
 					require.Zero(t, row.Attempts)
 				}
-				require.Less(t, calls.Load(), int64(20*outage.Seconds()), "twenty calls a second at most")
+				require.Less(t, calls.Load(), int64(20*outage.Seconds())*int64(len(ls)), "twenty calls a second and relay at most")
 				time.Sleep(5 * time.Second)
 				require.Empty(t, r.db.Pending(), "P7: sent within five seconds")
 				require.Len(t, r.arrived("t"), len(ids))
@@ -202,8 +221,8 @@ func TestCase_P08(t *testing.T) {
 					require.Less(t, last[key], id)
 					last[key] = id
 				}
-				require.Empty(t, relay.Leftovers(l.Relay))
-				r.end(l)
+				r.idle(ls...)
+				r.end(ls...)
 			})
 		})
 	}
@@ -246,126 +265,170 @@ func TestCase_P08_CounterCase(t *testing.T) {
 
 // TestCase_P09: nothing is marked that did not reach Kafka.
 func TestCase_P09(t *testing.T) {
-	virtual(t, 1, func(t *testing.T, r *rig) {
+	everyWay(t, 1, func(t *testing.T, r *rig) {
 		r.sink.Silence = r.silentUntil("", time.Minute)
 		r.commit(many("e", 20, "a", "b", "c")...)
-		l := r.run()
+		ls := r.runAll()
 		time.Sleep(20 * time.Second)
-		r.kill(l)
+		r.kill(ls...)
 		require.Len(t, r.db.Pending(), 20)
 		for _, row := range r.db.Pending() {
 			require.Equal(t, relay.StateNew, row.State)
 		}
 		time.Sleep(time.Minute)
-		l = r.run()
+		ls = r.runAll()
 		time.Sleep(time.Second)
 		require.Len(t, r.arrived("t"), 20)
-		r.end(l)
+		r.end(ls...)
 	})
 }
 
-// TestCase_C08: an answer that comes after the claim was taken over does not touch the newer state.
+// TestCase_C08: an answer that comes after the claim, or the lane, was taken over does not touch the newer
+// state.
 func TestCase_C08(t *testing.T) {
-	for _, fails := range []bool{false, true} {
-		t.Run(fmt.Sprintf("fails %v", fails), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, 1)
-				r.opts.Claim, r.opts.ClaimTimeout, r.store.ClaimTimeout = relay.ClaimRows, 5*time.Second, 5*time.Second
-				r.sink.Silence = r.silentUntil("", 12*time.Second)
-				if fails {
-					r.refuse(func(string) *relay.Failure { return retriable() })
-				}
-				slow := r.run()
-				r.commit("K-9")
-				time.Sleep(4 * time.Second)
-				require.Equal(t, relay.StateSending, r.state("K-9").State)
-				r.sink.Silence, r.sink.Answer = nil, nil
-				heir := r.run()
-				time.Sleep(4 * time.Second)
-				require.Equal(t, relay.StateSent, r.state("K-9").State, "taken over")
-				receipt := *r.state("K-9").Receipt
-				time.Sleep(10 * time.Second)
-				row := r.state("K-9")
-				require.Equal(t, relay.StateSent, row.State)
-				require.Zero(t, row.Attempts)
-				require.Equal(t, receipt, *row.Receipt)
-				require.Equal(t, 1, r.seen.count(&r.seen.lost))
-				require.Equal(t, 1, r.seen.count(&r.seen.reclaimed))
-				require.LessOrEqual(t, len(r.arrived("t")), 2)
-				require.Equal(t, 1, strings.Count(r.log.String(), "the row had changed"), "one warning")
-				time.Sleep(5 * time.Second)
-				require.Empty(t, relay.Leftovers(slow.Relay))
-				r.end(slow)
-				r.end(heir)
-			})
-		})
+	ways := map[string]func(r *rig){
+		"rows": func(r *rig) {
+			r.opts.Claim, r.opts.ClaimTimeout, r.store.ClaimTimeout = relay.ClaimRows, 5*time.Second, 5*time.Second
+		},
+		"lanes/at-least-once": func(r *rig) { r.share(2, false) },
+		"lanes/exactly-once":  func(r *rig) { r.share(2, true) },
 	}
+	for name, way := range ways {
+		for _, fails := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/fails %v", name, fails), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t, 1)
+					way(r)
+					lateAnswer(r, fails)
+				})
+			})
+		}
+	}
+}
+
+// lateAnswer lets one relay wait twelve seconds for an answer, which another relay does not wait for.
+func lateAnswer(r *rig, fails bool) {
+	r.sink.Latency = func(string, int32) time.Duration { return 12 * time.Second }
+	if fails {
+		r.refuse(func(string) *relay.Failure { return retriable() })
+	}
+	slow := r.run()
+	r.commit("K-9")
+	time.Sleep(3 * time.Second)
+	r.sink.Latency, r.sink.Answer = nil, nil
+	heir := r.run()
+	if r.group != nil {
+		slow.member.Pause(15 * time.Second) // what its threads began goes on: the worst kind of pause
+	} else {
+		require.Equal(r, relay.StateSending, r.state("K-9").State)
+	}
+	time.Sleep(8 * time.Second)
+	require.Equal(r, relay.StateSent, r.state("K-9").State, "taken over")
+	receipt := *r.state("K-9").Receipt
+	time.Sleep(10 * time.Second)
+	row := r.state("K-9")
+	require.Equal(r, relay.StateSent, row.State)
+	require.Zero(r, row.Attempts)
+	require.Equal(r, receipt, *row.Receipt)
+	if r.exact {
+		require.Equal(r, []string{"K-9"}, r.arrived("t"), "the broker fences")
+	} else {
+		require.Equal(r, 1, r.seen.count(&r.seen.lost))
+		require.LessOrEqual(r, len(r.arrived("t")), 2)
+		require.Equal(r, 1, strings.Count(r.log.String(), "the row had changed"), "one warning")
+	}
+	if r.group == nil {
+		require.Equal(r, 1, r.seen.count(&r.seen.reclaimed))
+	}
+	time.Sleep(5 * time.Second)
+	r.idle(slow)
+	r.end(slow, heir)
 }
 
 // TestCase_C09: the end in the middle of a batch, by grace and by force.
 func TestCase_C09(t *testing.T) {
-	for _, claim := range []relay.ClaimMode{relay.ClaimSingle, relay.ClaimRows} {
+	ways := map[string]func(r *rig){
+		"single":              func(*rig) {},
+		"rows":                func(r *rig) { r.opts.Claim = relay.ClaimRows },
+		"lanes/at-least-once": func(r *rig) { r.share(3, false) },
+		"lanes/exactly-once":  func(r *rig) { r.share(3, true) },
+	}
+	for name, way := range ways {
 		setup := func(t *testing.T, grace time.Duration) *rig {
 			r := newRig(t, 4)
-			r.opts.Claim, r.opts.Batch, r.opts.DrainTimeout = claim, 100, grace
+			way(r)
+			r.opts.Batch, r.opts.DrainTimeout = 100, grace
 			r.sink.Latency = func(string, int32) time.Duration { return 5 * time.Second }
-			r.commit(many("e", 500, "a", "b", "c", "d", "e", "f")...)
 			return r
 		}
-		t.Run(string(claim)+" with enough grace", func(t *testing.T) {
+		t.Run(name+"/with enough grace", func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := setup(t, 30*time.Second)
-				l := r.run()
-				time.Sleep(3 * time.Second)
-				r.end(l)
-				sent := len(r.arrived("t"))
-				require.Positive(t, sent, "what was handed over is awaited")
-				require.Len(t, r.db.Pending(), 500-sent, "and marked")
-				for _, row := range r.db.Pending() {
-					require.Equal(t, relay.StateNew, row.State, "the rest is released")
-					require.Zero(t, row.Attempts)
-				}
-			})
+			synctest.Test(t, func(t *testing.T) { endWithGrace(setup(t, 30*time.Second)) })
 		})
-		t.Run(string(claim)+" with little grace", func(t *testing.T) {
+		t.Run(name+"/with little grace", func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := setup(t, time.Second)
-				l := r.run()
-				time.Sleep(1100 * time.Millisecond)
-				began := time.Now()
-				r.end(l)
-				require.LessOrEqual(t, time.Since(began), 4*time.Second)
-				require.Len(t, r.db.Pending(), 500)
-				for _, row := range r.db.Pending() {
-					require.Equal(t, relay.StateNew, row.State)
-				}
-			})
+			synctest.Test(t, func(t *testing.T) { endWithLittleGrace(setup(t, time.Second)) })
 		})
-		t.Run(string(claim)+" by force", func(t *testing.T) {
+		t.Run(name+"/by force", func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := setup(t, 30*time.Second)
-				l := r.run()
-				time.Sleep(7 * time.Second)
-				r.kill(l)
-				l = r.run()
-				time.Sleep(3 * time.Minute) // claim timeout and the rest
-				require.Empty(t, r.db.Pending(), "no SQL is needed")
-				require.LessOrEqual(t, len(r.arrived("t")), 500+300, "doubles within what was in flight")
-				r.end(l)
-			})
+			synctest.Test(t, func(t *testing.T) { endByForce(setup(t, 30*time.Second)) })
 		})
 	}
 }
 
+// facing is a rig's relays at work, with 500 events in front of them.
+func facing(r *rig) []*life {
+	ls := r.runAll()
+	r.commit(many("e", 500, "a", "b", "c", "d", "e", "f")...)
+	return ls
+}
+
+func endWithGrace(r *rig) {
+	ls := facing(r)
+	time.Sleep(3 * time.Second)
+	r.end(ls...)
+	sent := len(r.arrived("t"))
+	require.Positive(r, sent, "what was handed over is awaited")
+	require.Len(r, r.db.Pending(), 500-sent, "and marked")
+	for _, row := range r.db.Pending() {
+		require.Equal(r, relay.StateNew, row.State, "the rest is released")
+		require.Zero(r, row.Attempts)
+	}
+}
+
+func endWithLittleGrace(r *rig) {
+	ls := facing(r)
+	time.Sleep(1100 * time.Millisecond)
+	began := time.Now()
+	r.end(ls...)
+	require.LessOrEqual(r, time.Since(began), 4*time.Second)
+	require.Len(r, r.db.Pending(), 500)
+	for _, row := range r.db.Pending() {
+		require.Equal(r, relay.StateNew, row.State)
+	}
+}
+
+func endByForce(r *rig) {
+	ls := facing(r)
+	time.Sleep(7 * time.Second)
+	r.kill(ls...)
+	ls = r.runAll()
+	time.Sleep(3 * time.Minute) // claim timeout and the rest
+	require.Empty(r, r.db.Pending(), "no SQL is needed")
+	doubles := len(ls) * 300
+	if r.exact {
+		doubles = 0
+	}
+	require.LessOrEqual(r, len(r.arrived("t")), 500+doubles, "doubles within what was in flight")
+	r.end(ls...)
+}
+
 // TestCase_C10: a black hole for one topic holds up no other, and what waited for it goes on by itself.
 func TestCase_C10(t *testing.T) {
-	virtual(t, 2, func(t *testing.T, r *rig) {
+	everyWay(t, 2, func(t *testing.T, r *rig) {
 		r.sink.Silence = r.silentUntil("dark", 5*time.Minute)
-		l := r.run()
+		ls := r.runAll()
 		for i := range 300 {
 			tx := r.db.Begin()
 			dark, light := r.row(fmt.Sprintf("d%d-%03d", i%7, i)), r.row(fmt.Sprintf("l%d-%03d", i%7, i))
@@ -379,36 +442,36 @@ func TestCase_C10(t *testing.T) {
 		}
 		require.Len(t, r.arrived("dark"), 300, "the black hole closed five minutes ago")
 		require.Less(t, r.at("dark", "d0-000"), 5*time.Minute+5*time.Second)
-		r.end(l)
+		r.idle(ls...)
+		r.end(ls...)
 	})
 }
 
 // TestCase_C11: a person presses retry while the first delivery is under way.
 func TestCase_C11(t *testing.T) {
-	for _, relays := range []int{1, 3} {
-		t.Run(fmt.Sprint(relays), func(t *testing.T) {
+	ways := map[string]func(r *rig){
+		"1":                   func(*rig) {},
+		"3":                   func(r *rig) { r.opts.Claim, r.relays = relay.ClaimRows, 3 },
+		"lanes/at-least-once": func(r *rig) { r.share(3, false) },
+		"lanes/exactly-once":  func(r *rig) { r.share(3, true) },
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, 1)
-				if relays > 1 {
-					r.opts.Claim = relay.ClaimRows
-				}
+				way(r)
 				r.opts.PollInterval = 100 * time.Millisecond
 				r.sink.Latency = func(string, int32) time.Duration { return 2 * time.Second }
 				ids := many("e", 30, "a", "b", "c")
 				r.commit(ids...)
-				var ls []*life
-				for range relays {
-					ls = append(ls, r.run())
-				}
+				ls := r.runAll()
 				for range 10 {
 					time.Sleep(time.Second)
 					r.retry(ids...)
 				}
 				require.Len(t, r.arrived("t"), 30, "each once")
-				for _, l := range ls {
-					r.end(l)
-				}
+				r.end(ls...)
 			})
 		})
 	}
@@ -417,7 +480,7 @@ func TestCase_C11(t *testing.T) {
 // TestCase_C16: what is in flight is bounded in bytes, whatever the rows weigh, and a row larger than
 // every bound still goes.
 func TestCase_C16(t *testing.T) {
-	virtual(t, 2, func(t *testing.T, r *rig) {
+	everyWay(t, 2, func(t *testing.T, r *rig) {
 		r.opts.BatchBytes, r.opts.Batch = 100_000, 500
 		r.sink.Latency = func(string, int32) time.Duration { return 100 * time.Millisecond }
 		tx := r.db.Begin()
@@ -430,15 +493,18 @@ func TestCase_C16(t *testing.T) {
 			tx.Insert(row)
 		}
 		tx.Commit()
-		l := r.run()
+		ls := r.runAll()
 		var most int64
 		for range 3000 {
 			time.Sleep(10 * time.Millisecond)
-			most = max(most, l.Status().FlightBytes)
+			for _, l := range ls {
+				most = max(most, l.Status().FlightBytes)
+			}
 		}
 		require.Empty(t, r.db.Pending())
 		require.LessOrEqual(t, most, int64(300_000+1_001_000), "three batches, and the one that is too large")
-		r.end(l)
+		r.idle(ls...)
+		r.end(ls...)
 	})
 }
 

@@ -34,6 +34,9 @@ func TestPromise_P6(t *testing.T) {
 				r.opts.Batch = []int{1, 3, 50, 2000}[seed/2%4]
 				r.opts.DeadLetterTopic = []string{"", "dead"}[seed/8%2]
 				r.opts.OnDead = []string{relay.OnDeadHold, relay.OnDeadSkip}[seed/16%2]
+				if seed%5 > 2 {
+					r.share(3, seed%5 == 3)
+				}
 				silent := int32(seed % 4)
 				r.sink.Silence = func(topic string, partition int32) time.Duration {
 					if partition == silent && topic == "t" && seed%3 > 0 {
@@ -48,7 +51,7 @@ func TestPromise_P6(t *testing.T) {
 					}
 					return []*relay.Failure{retriable(), permanent(), nil}[dice.draw(id).IntN(3)]
 				}
-				l := r.run()
+				ls := r.runAll()
 				committed := map[string]time.Duration{}
 				for i := range 200 {
 					ids := []string{fmt.Sprintf("good%d-%03d", i%11, i), fmt.Sprintf("bad%d-%03d", i%13, i)}
@@ -68,7 +71,7 @@ func TestPromise_P6(t *testing.T) {
 					}
 				}
 				require.Empty(t, committed, "all good events have arrived")
-				r.end(l)
+				r.end(ls...)
 			})
 		})
 	}
@@ -76,7 +79,7 @@ func TestPromise_P6(t *testing.T) {
 
 // TestPromise_P7_Database: after an outage of the database the relay is at work within five seconds.
 func TestPromise_P7_Database(t *testing.T) {
-	virtual(t, 2, func(t *testing.T, r *rig) {
+	everyWay(t, 2, func(t *testing.T, r *rig) {
 		const from, to = 10 * time.Second, 5 * time.Minute
 		r.store.Fault = func(relaytest.FakeCall) (f relaytest.FakeFault) {
 			if at := time.Since(r.start); at > from && at < to {
@@ -85,17 +88,21 @@ func TestPromise_P7_Database(t *testing.T) {
 			return f
 		}
 		r.sink.Latency = func(string, int32) time.Duration { return 300 * time.Millisecond }
-		l := r.run()
+		ls := r.runAll()
 		for i := range 100 {
 			r.commit(fmt.Sprintf("k%d-%03d", i%7, i))
 			time.Sleep(150 * time.Millisecond)
 		}
-		require.Contains(t, l.Status().DatabaseTrouble, "connection refused")
+		for _, l := range ls {
+			require.Contains(t, l.Status().DatabaseTrouble, "connection refused")
+		}
 		time.Sleep(to - time.Since(r.start) + 5*time.Second)
 		require.Empty(t, r.db.Pending())
 		require.Len(t, r.arrived("t"), 100, "and nothing twice: the answers were kept")
-		require.Empty(t, l.Status().DatabaseTrouble)
-		r.end(l)
+		for _, l := range ls {
+			require.Empty(t, l.Status().DatabaseTrouble)
+		}
+		r.end(ls...)
 	})
 }
 
@@ -124,7 +131,7 @@ func TestPromise_P8_LateBytes(t *testing.T) {
 
 // TestPromise_P10: neither payload nor header values nor keys of failures reach the log.
 func TestPromise_P10(t *testing.T) {
-	virtual(t, 2, func(t *testing.T, r *rig) {
+	everyWay(t, 2, func(t *testing.T, r *rig) {
 		n := 0
 		r.refuse(func(id string) *relay.Failure {
 			n++
@@ -140,9 +147,9 @@ func TestPromise_P10(t *testing.T) {
 			tx.Insert(row)
 		}
 		tx.Commit()
-		l := r.run()
+		ls := r.runAll()
 		time.Sleep(time.Minute)
-		r.end(l)
+		r.end(ls...)
 		require.Contains(t, r.log.String(), "event is dead")
 		require.NotContains(t, r.log.String(), "secret")
 		for _, row := range r.db.Pending() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +28,14 @@ type rig struct {
 	seen  counter
 	start time.Time
 	lives int
+
+	relays int  // that runAll starts
+	exact  bool // with lanes: in transactions
+	group  *relaytest.FakeGroup
 }
+
+// rigSession is how long the group of a rig waits for a relay that is silent.
+const rigSession = 6 * time.Second
 
 func newRig(t *testing.T, partitions int32) *rig {
 	r := &rig{T: t, db: relaytest.NewFakeDB(), kafka: relaytest.NewFakeKafka(partitions), start: time.Now()}
@@ -36,13 +44,33 @@ func newRig(t *testing.T, partitions int32) *rig {
 	return r
 }
 
+// share lets the relays of a rig share lanes, at least once or in transactions.
+func (r *rig) share(relays int, exact bool) {
+	const lanes = 8
+	r.relays, r.exact, r.store.Cursor = relays, exact, true
+	r.opts.Claim, r.opts.LaneCount, r.store.Lanes = relay.ClaimLanes, lanes, lanes
+	r.group = relaytest.NewFakeGroup(r.kafka, lanes, rigSession, 10*time.Second)
+}
+
 // life is one relay of a rig.
 type life struct {
 	*relay.Relay
-	store *relaytest.FakeStore
-	sink  *relaytest.FakeSink
-	stop  context.CancelFunc
-	done  chan error
+	store  *relaytest.FakeStore
+	sinks  []producer
+	member *relaytest.FakeMember // with lanes
+	stop   context.CancelFunc
+	done   chan error
+}
+
+// runAll starts as many relays as the rig has, and lets them share their lanes.
+func (r *rig) runAll() (ls []*life) {
+	for range max(1, r.relays) {
+		ls = append(ls, r.run())
+	}
+	if r.group != nil {
+		time.Sleep(time.Second)
+	}
+	return ls
 }
 
 func (r *rig) run() *life {
@@ -50,8 +78,9 @@ func (r *rig) run() *life {
 	o, so := r.opts, r.store
 	so.Relay = fmt.Sprintf("relay-%d", r.lives)
 	so.OnDead, so.Claim = o.OnDead, o.Claim
-	l := &life{store: r.db.Open(so), sink: r.kafka.Sink(r.sink), done: make(chan error, 1)}
-	o.Store, o.Sink = l.store, l.sink
+	l := &life{store: r.db.Open(so), done: make(chan error, 1)}
+	o.Store = l.store
+	l.produce(r, &o)
 	l.Relay = relay.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
@@ -61,26 +90,76 @@ func (r *rig) run() *life {
 		l.done <- l.Run(ctx)
 	}()
 	r.Cleanup(func() { // for tests that fail: a bubble does not end while a relay runs
-		l.store.Kill()
-		l.sink.Kill()
-		cancel()
+		l.die()
 		<-ended
 	})
 	return l
 }
 
-// end stops a relay and holds that it ends well.
-func (r *rig) end(l *life) {
-	r.Helper()
-	l.stop()
-	require.NoError(r, <-l.done)
+// produce gives the relay its ways to Kafka.
+func (l *life) produce(r *rig, o *relay.Options) {
+	if r.group == nil {
+		sink := r.kafka.Sink(r.sink)
+		l.sinks, o.Sink = []producer{sink}, sink
+		return
+	}
+	l.member = r.group.Member()
+	o.Lanes = l.member
+	for range 2 {
+		var sink producer = r.kafka.Sink(r.sink)
+		if r.exact {
+			sink = l.member.Transactions(r.sink, nil)
+		}
+		l.sinks, o.Flows = append(l.sinks, sink), append(o.Flows, sink)
+	}
 }
 
-func (r *rig) kill(l *life) {
+// die ends a relay as the death of its process does.
+func (l *life) die() {
+	if l.member != nil {
+		l.member.Kill()
+	}
 	l.store.Kill()
-	l.sink.Kill()
+	for _, s := range l.sinks {
+		s.Kill()
+	}
 	l.stop()
-	<-l.done
+}
+
+// end stops relays and holds that they end well.
+func (r *rig) end(ls ...*life) {
+	r.Helper()
+	for _, l := range ls {
+		l.stop()
+	}
+	for _, l := range ls {
+		require.NoError(r, <-l.done)
+	}
+}
+
+func (r *rig) kill(ls ...*life) {
+	for _, l := range ls {
+		l.die()
+	}
+	for _, l := range ls {
+		<-l.done
+	}
+}
+
+// blocked counts the closed gates of relays.
+func blocked(ls []*life) (n int) {
+	for _, l := range ls {
+		n += l.Status().BlockedKeys
+	}
+	return n
+}
+
+// idle holds that relays with nothing to do hold nothing.
+func (r *rig) idle(ls ...*life) {
+	r.Helper()
+	for _, l := range ls {
+		require.Empty(r, relay.Leftovers(l.Relay))
+	}
 }
 
 // commit writes events in one transaction. Ids are taken from the list; the key is what stands before
@@ -110,6 +189,16 @@ func (r *rig) arrived(topic string) (ids []string) {
 	for _, p := range r.kafka.Records(topic) {
 		for _, rec := range p {
 			ids = append(ids, rec.Header("event_id"))
+		}
+	}
+	return ids
+}
+
+// ofKey lists the ids of a key in a topic, in the order of their arrival. A key has one partition.
+func (r *rig) ofKey(topic, key string) (ids []string) {
+	for _, id := range r.arrived(topic) {
+		if of, _, _ := strings.Cut(id, "-"); of == key {
+			ids = append(ids, id)
 		}
 	}
 	return ids

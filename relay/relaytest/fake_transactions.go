@@ -24,8 +24,17 @@ type FakeTransactions struct {
 	turn chan struct{}
 	room chan struct{} // a token for each transaction that may still be unmarked
 
-	mu    sync.Mutex
-	ended chan struct{}
+	mu      sync.Mutex
+	ended   chan struct{}
+	running sync.WaitGroup
+
+	silent map[place]fakeSilence // guarded by turn
+}
+
+// fakeSilence is that of a partition which did not answer in time: it is not asked before the time is over.
+type fakeSilence struct {
+	tries int
+	until time.Time
 }
 
 var _ relay.Sink = (*FakeTransactions)(nil)
@@ -36,7 +45,7 @@ func (m *FakeMember) Transactions(o FakeSinkOptions, unknown func() (time.Durati
 		o.Patience = time.Second
 	}
 	return &FakeTransactions{m: m, o: o, unknown: unknown, turn: make(chan struct{}, 1), room: make(chan struct{}, maxUnmarked),
-		ended: make(chan struct{})}
+		ended: make(chan struct{}), silent: map[place]fakeSilence{}}
 }
 
 // transaction is one attempt of a Write.
@@ -48,15 +57,43 @@ type transaction struct {
 	tell func(int, relay.Result)
 }
 
-// Write implements relay.Sink.
+// Write implements relay.Sink. When ctx ends it does not wait for the transaction under way, which goes on.
 func (s *FakeTransactions) Write(ctx context.Context, recs []relay.Record, report func(int, relay.Result)) {
 	select {
 	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
 	case <-s.ended:
 		return
 	}
-	t := &transaction{s: s, recs: append([]relay.Record(nil), recs...), at: make([]place, len(recs)), tell: func(i int, r relay.Result) {
+	done := make(chan struct{})
+	if !s.begin() {
+		return
+	}
+	recs = append([]relay.Record(nil), recs...)
+	go func() {
+		defer s.running.Done()
+		defer close(done)
+		s.write(ctx, recs, report)
+		<-s.turn
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// begin counts a Write, unless the producer has ended.
+func (s *FakeTransactions) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isEnded() {
+		return false
+	}
+	s.running.Add(1)
+	return true
+}
+
+func (s *FakeTransactions) write(ctx context.Context, recs []relay.Record, report func(int, relay.Result)) {
+	t := &transaction{s: s, recs: recs, at: make([]place, len(recs)), tell: func(i int, r relay.Result) {
 		if !s.isEnded() {
 			report(i, r)
 		}
@@ -102,6 +139,15 @@ func (t *transaction) plan() {
 	}
 }
 
+// owing lists the partitions that did not answer a moment ago.
+func (s *FakeTransactions) owing() map[place]bool {
+	owes := map[place]bool{}
+	for at, silence := range s.silent {
+		owes[at] = time.Now().Before(silence.until)
+	}
+	return owes
+}
+
 func (t *transaction) refuseAll(f *relay.Failure) {
 	for _, i := range t.left {
 		t.tell(i, relay.Result{Failure: f})
@@ -113,6 +159,11 @@ func (t *transaction) refuseAll(f *relay.Failure) {
 // reported and the rest is to be tried again, unless nothing is left.
 func (t *transaction) attempt() (committed bool) {
 	s := t.s
+	before, owes := len(t.left), s.owing()
+	t.drop(func(i int) *relay.Failure { return busy(owes, t.at[i]) })
+	if len(t.left) < before {
+		return false
+	}
 	var slowest time.Duration
 	silent := map[place]bool{}
 	for _, i := range t.left {
@@ -124,6 +175,10 @@ func (t *transaction) attempt() (committed bool) {
 	}
 	if len(silent) > 0 {
 		s.wait(s.o.Patience)
+		for at := range silent {
+			tries := min(s.silent[at].tries+1, 3)
+			s.silent[at] = fakeSilence{tries, time.Now().Add(time.Duration(tries) * time.Second)}
+		}
 		t.drop(func(i int) *relay.Failure {
 			if silent[t.at[i]] {
 				return &relay.Failure{Class: relay.ClassUnavailable, Code: "REQUEST_TIMED_OUT", Text: "no answer"}
@@ -131,6 +186,9 @@ func (t *transaction) attempt() (committed bool) {
 			return nil
 		})
 		return false
+	}
+	for _, i := range t.left {
+		delete(s.silent, t.at[i])
 	}
 	s.wait(slowest)
 	if t.refused() || s.isEnded() {
@@ -299,8 +357,9 @@ func (s *FakeTransactions) Close(context.Context) error {
 // Kill ends the producer as the death of its process does.
 func (s *FakeTransactions) Kill() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if !s.isEnded() {
 		close(s.ended)
 	}
+	s.mu.Unlock()
+	s.running.Wait()
 }
