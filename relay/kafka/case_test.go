@@ -85,48 +85,51 @@ func TestCase_P01_OversizeRecordIsRefusedAlone(t *testing.T) {
 
 // O03, both directions of a limit: what is known of a topic is never the last word on a record.
 func TestCase_O03_LimitsThatChange(t *testing.T) {
-	both(t, func(t *testing.T, seed string) {
-		topic := newTopic(t, seed, 1, map[string]string{"max.message.bytes": "2000"})
-		s := open(t, parsed(t, properties(seed)), Options{})
-		big, small := strings.Repeat("x", 3000), strings.Repeat("y", 100)
-		results := send(t, s, record(topic, "K", big), record(topic, "K", small), record(topic, "L", small), record(topic, "K", small))
-		require.Equal(t, relay.ClassPermanent, results[0].Failure.Class)
-		require.Equal(t, relay.ClassHeld, results[1].Failure.Class)
-		require.Nil(t, results[2].Failure)
-		require.Equal(t, relay.ClassHeld, results[3].Failure.Class)
-
-		// Raised: the same records in the same order, as the gate would bring them again.
-		setTopic(t, seed, topic, "max.message.bytes", "5000")
-		require.Eventually(t, func() bool {
-			return send(t, s, record(topic, "K", big))[0].Failure == nil
-		}, 20*time.Second, 50*time.Millisecond)
-		for _, r := range send(t, s, record(topic, "K", small), record(topic, "K", small)) {
-			require.Nil(t, r.Failure)
-		}
-		lengths := func() (of []int) {
-			for _, r := range readAll(t, seed, topic)[0] {
-				if string(r.Key) == "K" {
-					of = append(of, len(r.Value))
-				}
-			}
-			return of
-		}
-		require.Equal(t, []int{3000, 100, 100}, lengths())
-
-		// Lowered, while the sink still believes in the higher one: the broker refuses the batch, the
-		// guilty record is found, what follows it in its key is held, the others go through.
-		setTopic(t, seed, topic, "max.message.bytes", "1000")
-		awaitLimit(t, seed, topic, 1000)
-		recs := []relay.Record{record(topic, "a", small), record(topic, "K", strings.Repeat("z", 1500)), record(topic, "b", small), record(topic, "K", small), record(topic, "c", small)}
-		results = send(t, s, recs...)
-		for _, i := range []int{0, 2, 4} {
-			require.Nil(t, results[i].Failure, "record %d: %v", i, results[i].Failure)
-		}
-		require.Equal(t, "MESSAGE_TOO_LARGE", results[1].Failure.Code)
-		require.Contains(t, results[1].Failure.Text, "topic limit 1000 (max.message.bytes)")
-		require.Equal(t, relay.ClassHeld, results[3].Failure.Class)
-		require.Equal(t, []int{3000, 100, 100}, lengths())
+	eachDelivery(t, func(t *testing.T, open openSink) {
+		both(t, func(t *testing.T, seed string) { limitsThatChange(t, seed, open(t, seed)) })
 	})
+}
+
+func limitsThatChange(t *testing.T, seed string, s relay.Sink) {
+	topic := newTopic(t, seed, 1, map[string]string{"max.message.bytes": "2000"})
+	big, small := strings.Repeat("x", 3000), strings.Repeat("y", 100)
+	results := send(t, s, record(topic, "K", big), record(topic, "K", small), record(topic, "L", small), record(topic, "K", small))
+	require.Equal(t, relay.ClassPermanent, results[0].Failure.Class)
+	require.Equal(t, relay.ClassHeld, results[1].Failure.Class)
+	require.Nil(t, results[2].Failure)
+	require.Equal(t, relay.ClassHeld, results[3].Failure.Class)
+
+	// Raised: the same records in the same order, as the gate would bring them again.
+	setTopic(t, seed, topic, "max.message.bytes", "5000")
+	require.Eventually(t, func() bool {
+		return send(t, s, record(topic, "K", big))[0].Failure == nil
+	}, 20*time.Second, 50*time.Millisecond)
+	for _, r := range send(t, s, record(topic, "K", small), record(topic, "K", small)) {
+		require.Nil(t, r.Failure)
+	}
+	lengths := func() (of []int) {
+		for _, r := range readCommitted(t, seed, topic)[0] {
+			if string(r.Key) == "K" {
+				of = append(of, len(r.Value))
+			}
+		}
+		return of
+	}
+	require.Equal(t, []int{3000, 100, 100}, lengths())
+
+	// Lowered, while the sink still believes in the higher one: the broker refuses the batch, the
+	// guilty record is found, what follows it in its key is held, the others go through.
+	setTopic(t, seed, topic, "max.message.bytes", "1000")
+	awaitLimit(t, seed, topic, 1000)
+	recs := []relay.Record{record(topic, "a", small), record(topic, "K", strings.Repeat("z", 1500)), record(topic, "b", small), record(topic, "K", small), record(topic, "c", small)}
+	results = send(t, s, recs...)
+	for _, i := range []int{0, 2, 4} {
+		require.Nil(t, results[i].Failure, "record %d: %v", i, results[i].Failure)
+	}
+	require.Equal(t, "MESSAGE_TOO_LARGE", results[1].Failure.Code)
+	require.Contains(t, results[1].Failure.Text, "topic limit 1000 (max.message.bytes)")
+	require.Equal(t, relay.ClassHeld, results[3].Failure.Class)
+	require.Equal(t, []int{3000, 100, 100}, lengths())
 }
 
 // awaitLimit waits until the broker holds on to a lowered limit, which takes it a moment.
@@ -188,20 +191,22 @@ func TestCase_P01_GuiltyRecordsAreFoundByHalving(t *testing.T) {
 // is never in the log before it, however the halves fall.
 func TestCase_O03_NothingOvertakesARefusedRecordOfItsKey(t *testing.T) {
 	t.Parallel()
-	for partitions, rounds := range map[int32]int{1: 40, 2: 5} {
-		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
-			t.Parallel()
-			refusals(t, partitions, rounds)
-		})
-	}
+	eachDelivery(t, func(t *testing.T, open openSink) {
+		for partitions, rounds := range map[int32]int{1: 20, 2: 5} {
+			t.Run(fmt.Sprint(partitions), func(t *testing.T) {
+				t.Parallel()
+				refusals(t, open, partitions, rounds)
+			})
+		}
+	})
 }
 
-func refusals(t *testing.T, partitions int32, rounds int) {
+func refusals(t *testing.T, open openSink, partitions int32, rounds int) {
 	k := cluster(t)
 	seed := k.ListenAddrs()[0]
 	topic := newTopic(t, seed, partitions, nil)
 	refusePoison(k)
-	s := open(t, parsed(t, properties(seed)), Options{})
+	s := open(t, seed)
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range rounds {
 		recs := make([]relay.Record, 300)
@@ -229,7 +234,7 @@ func refusals(t *testing.T, partitions int32, rounds int) {
 		}
 	}
 	last := map[string]string{}
-	for _, held := range readAll(t, seed, topic) {
+	for _, held := range readCommitted(t, seed, topic) {
 		for _, r := range held {
 			require.Less(t, last[string(r.Key)], string(r.Value))
 			last[string(r.Key)] = string(r.Value)

@@ -126,7 +126,9 @@ type running struct {
 
 func startGroup(t testing.TB, seed string, o GroupOptions, k *keeper, opts Options) *running {
 	t.Helper()
-	o.Relay = k.name
+	if o.Relay == "" {
+		o.Relay = k.name
+	}
 	g, err := NewGroup(parsed(t, properties(seed)), opts, o)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

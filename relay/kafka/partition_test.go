@@ -68,26 +68,28 @@ func TestCase_O05_PartitionsOfTheJavaClient(t *testing.T) {
 // key must not go where the empty key does, always.
 func TestCase_O05_SinkWritesToTheJavaClientsPartitions(t *testing.T) {
 	t.Parallel()
-	seed := cluster(t).ListenAddrs()[0]
-	topic := newTopic(t, seed, 12, nil)
-	s := open(t, parsed(t, properties(seed)), Options{})
-	var recs []relay.Record
-	for _, want := range javaPartitions {
-		key, err := hex.DecodeString(want.key)
-		require.NoError(t, err)
-		recs = append(recs, relay.Record{Topic: topic, Key: key, Value: []byte("v")})
-	}
-	for i, r := range send(t, s, recs...) {
-		require.Nil(t, r.Failure)
-		require.Equal(t, javaPartitions[i].of12, r.Receipt.Partition, javaPartitions[i].key)
-	}
-	seen := map[int32]bool{}
-	for range 24 {
-		r := send(t, s, relay.Record{Topic: topic, Value: []byte("v")})[0]
-		require.Nil(t, r.Failure)
-		seen[r.Receipt.Partition] = true
-	}
-	require.Len(t, seen, 12, "records without a key take turns over the partitions")
+	eachDelivery(t, func(t *testing.T, open openSink) {
+		seed := cluster(t).ListenAddrs()[0]
+		topic := newTopic(t, seed, 12, nil)
+		s := open(t, seed)
+		var recs []relay.Record
+		for _, want := range javaPartitions {
+			key, err := hex.DecodeString(want.key)
+			require.NoError(t, err)
+			recs = append(recs, relay.Record{Topic: topic, Key: key, Value: []byte("v")})
+		}
+		for i, r := range send(t, s, recs...) {
+			require.Nil(t, r.Failure)
+			require.Equal(t, javaPartitions[i].of12, r.Receipt.Partition, javaPartitions[i].key)
+		}
+		seen := map[int32]bool{}
+		for range 24 {
+			r := send(t, s, relay.Record{Topic: topic, Value: []byte("v")})[0]
+			require.Nil(t, r.Failure)
+			seen[r.Receipt.Partition] = true
+		}
+		require.Len(t, seen, 12, "records without a key take turns over the partitions")
+	})
 }
 
 // Half a batch's worth of records without a key stays together, since a batch per record costs most.
@@ -109,7 +111,7 @@ func TestSink_KeylessRecordsShareBatches(t *testing.T) {
 }
 
 // send calls Write and returns the results of all records, which must be there.
-func send(t testing.TB, s *Sink, recs ...relay.Record) []relay.Result {
+func send(t testing.TB, s relay.Sink, recs ...relay.Record) []relay.Result {
 	t.Helper()
 	w := begin(context.Background(), s, recs...)
 	w.await(t, len(recs))
