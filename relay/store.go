@@ -61,9 +61,14 @@ type UnsettledRow struct {
 // Store is what the Poller needs of a database. Methods are called from several goroutines: one
 // Fetch at a time, Settle beside it.
 type Store interface {
-	// Acquire waits until this relay is the only one of its outbox name on the table (ClaimSingle) and
-	// returns once it is; with the other modes it returns at once. standby is called once if it has to wait,
-	// with who holds the table. lost is closed when the ownership is lost (its session ended).
+	// Acquire waits until nobody works on the table beside whom this relay may not (StoreOptions.Peers) and
+	// returns once that is so; it then keeps such relays away until Close. standby is called once if it has to
+	// wait, with who holds the table and in which mode.
+	//
+	// lost is closed when others may be at work. With ClaimSingle that is when the session ends that keeps
+	// them away. With the other modes the table is taken anew then, and Fetch fails until it is; lost is closed
+	// if others came first. Where sessions cannot keep anybody away (a pooler in between) those modes return
+	// at once, and the operator is warned.
 	Acquire(ctx context.Context, standby func(holder string)) (lost <-chan struct{}, err error)
 	// Doubts lists the FAILED rows and, when DEAD rows block (on_dead: hold), the DEAD ones that were
 	// not discarded, oldest first, at most limit; with ClaimLanes those of its own lanes. Called at start,

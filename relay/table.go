@@ -1,6 +1,9 @@
 package relay
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Table says how the outbox looks: the configuration after presets are applied. It is pure data; a
 // Store checks it against the real table when it opens.
@@ -56,7 +59,7 @@ const (
 // StoreOptions is what every Store needs to open.
 type StoreOptions struct {
 	URL   string // as in database.url; never logged
-	Name  string // outbox.name: names the scan's cursor and the owner's lock
+	Name  string // outbox.name: names the scan's cursor, and says with Claim who may work on the table beside this relay
 	Relay string // relay.name: shown in locks and in application_name
 	Table Table
 	Claim ClaimMode
@@ -70,6 +73,19 @@ type StoreOptions struct {
 	ClaimTimeout time.Duration
 	// StatementTimeout bounds every statement. Defaults to 30 s.
 	StatementTimeout time.Duration
+}
+
+// Peers says beside whom a relay may work on a table: beside those for which it is the same. It is empty where
+// that is nobody. Relays that claim rows may whatever their outbox is called, since a row has one claim; lanes keep
+// relays apart only within one group.
+func (o *StoreOptions) Peers() string {
+	switch o.Claim {
+	case ClaimRows:
+		return "rows"
+	case ClaimLanes:
+		return fmt.Sprintf("lanes, %d of %s", o.Lanes, o.Name)
+	}
+	return ""
 }
 
 // What a DEAD event does to its key.

@@ -2,15 +2,12 @@ package mysql
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/postrider/postrider/relay"
 )
 
 const (
@@ -21,21 +18,24 @@ const (
 	ownerSilence = 20 * time.Second
 )
 
-// owner is the session that holds the owner's lock.
+// retryEvery is how often a relay that waits looks at the table's locks.
+const retryEvery = time.Second
+
+// owner is the session that holds the table's locks.
 type owner struct {
-	db   *sql.DB
-	conn *sql.Conn
 	stop context.CancelFunc
 	gone sync.WaitGroup
 	look chan struct{} // buffered 1: the session is to be looked at now
+	away atomic.Bool   // the session has ended, and the locks are being taken anew
 }
+
+// errAway is why nothing is read for a moment: until the table is ours again, others may have taken it.
+var errAway = errors.New("the session that keeps relays of another claim mode away from the table has ended, it is being taken anew")
 
 // suspect has the owner's session looked at at once: what broke another of this relay's connections may have ended
 // that one, and until that is known two relays may be at work.
 func (s *Store) suspect() {
-	s.mu.Lock()
-	o := s.owner
-	s.mu.Unlock()
+	o := s.owned()
 	if o == nil {
 		return
 	}
@@ -45,102 +45,152 @@ func (s *Store) suspect() {
 	}
 }
 
-func (o *owner) close() error {
-	o.stop()
-	o.gone.Wait()
-	return errors.Join(o.conn.Close(), o.db.Close()) // ending the session gives the lock back
+func (s *Store) owned() *owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owner
 }
 
-// Acquire takes a named lock of the server, one an outbox and table, in a session of its own. It dies
-// with the session; lost is closed when the server no longer says that this session holds it.
+func (o *owner) close() {
+	o.stop()
+	o.gone.Wait()
+}
+
+// Acquire implements relay.Store with named locks of the server, in a session of its own: they die with it.
 func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-chan struct{}, error) {
-	lost := make(chan struct{})
-	if s.layout().claim != relay.ClaimSingle {
-		return lost, nil
+	held, err := s.acquire(ctx, standby)
+	if err != nil {
+		return nil, fmt.Errorf("lock the table: %w", err)
 	}
+	lost := make(chan struct{})
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	o := &owner{stop: stop, look: make(chan struct{}, 1)}
+	o.gone.Go(func() {
+		if s.keep(watching, o, held) {
+			close(lost)
+		}
+	})
+	s.mu.Lock()
+	old := s.owner
+	s.owner = o
+	s.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+	return lost, nil
+}
+
+// lockSession is a session with locks.
+type lockSession struct {
+	db   *sql.DB
+	conn *sql.Conn
+	name string // a lock that it holds
+}
+
+func (l *lockSession) close() {
+	_ = l.conn.Close()
+	_ = l.db.Close() // ending the session gives the locks back
+}
+
+func (s *Store) lockSession(ctx context.Context) (*lockSession, error) {
 	config := s.config.Clone()
 	config.Params["wait_timeout"] = fmt.Sprint(int(ownerSilence.Seconds()))
-	config.ReadTimeout, config.WriteTimeout = ownerTimeout, ownerTimeout
+	config.ReadTimeout, config.WriteTimeout = ownerTimeout+time.Second, ownerTimeout
 	db, err := open(config)
 	if err != nil {
 		return nil, err
 	}
 	db.SetConnMaxLifetime(0)
 	conn, err := db.Conn(ctx)
-	if err == nil {
-		err = s.lock(ctx, conn, standby)
-	}
 	if err != nil {
-		if conn != nil {
-			_ = conn.Close()
-		}
 		_ = db.Close()
-		return nil, fmt.Errorf("lock the table: %w", err)
+		return nil, err
 	}
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	o := &owner{db: db, conn: conn, stop: stop, look: make(chan struct{}, 1)}
-	o.gone.Go(func() { o.watch(watching, s.lockName(), lost) })
-	s.mu.Lock()
-	old := s.owner
-	s.owner = o
-	s.mu.Unlock()
-	if old != nil {
-		_ = old.close()
-	}
-	return lost, nil
+	return &lockSession{db: db, conn: conn}, nil
 }
 
-// lock waits a second at a time, so that ctx is heard.
-func (s *Store) lock(ctx context.Context, conn *sql.Conn, standby func(holder string)) error {
-	for told := false; ; told = true {
-		var got sql.NullInt64
-		wait := 1
-		if !told {
-			wait = 0
+// acquire waits for the locks. It asks each second rather than waiting in the server, so that ctx is heard.
+func (s *Store) acquire(ctx context.Context, standby func(holder string)) (*lockSession, error) {
+	held, err := s.lockSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := s.tableLock()
+	tick := time.NewTicker(retryEvery)
+	defer tick.Stop()
+	for told := false; ; {
+		name, other, err := l.try(ctx, held.conn)
+		if err == nil && other == nil {
+			held.name = name
+			return held, nil
 		}
-		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", s.lockName(), wait).Scan(&got); err != nil {
-			return err
+		if err == nil && other.session != 0 && !told && standby != nil {
+			told = true
+			standby(l.describe(ctx, held.conn, other))
 		}
-		if got.Int64 == 1 {
-			return nil
+		if err == nil {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
 		}
-		if !told && standby != nil {
-			standby(s.holder(ctx, conn))
-		}
-		if err := ctx.Err(); err != nil {
-			return err
+		if err != nil {
+			held.close()
+			return nil, err
 		}
 	}
 }
 
-// lockName fits the 64 characters that a lock's name may have; names are one space for the server.
-func (s *Store) lockName() string {
-	c := &s.layout().catalog
-	sum := sha256.Sum256([]byte(strings.ToLower(c.schema) + "\x00" + strings.ToLower(c.name) + "\x00" + s.name))
-	return fmt.Sprintf("postrider-%x", sum[:20])
+// keep watches the session until ctx ends. When it ends otherwise, the ownership is lost: somebody who was waiting
+// may have had the table meanwhile and done anything. Only where relays share a table the locks are taken anew, and
+// the ownership is lost if others came first: what keeps these relays from one another's work is not the locks.
+func (s *Store) keep(ctx context.Context, o *owner, held *lockSession) (lost bool) {
+	for {
+		o.watch(ctx, held)
+		held.close()
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case s.options.Peers() == "":
+			return true
+		}
+		o.away.Store(true)
+		if held = s.retake(ctx); held == nil {
+			return ctx.Err() == nil
+		}
+		o.away.Store(false)
+	}
 }
 
-// holder says who holds the lock, as far as this user may see.
-func (s *Store) holder(ctx context.Context, conn *sql.Conn) string {
-	var id sql.NullInt64
-	if err := conn.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", s.lockName()).Scan(&id); err != nil || !id.Valid {
-		return "another relay"
+// retake tries until it has the locks; nil when others have the table or ctx ends.
+func (s *Store) retake(ctx context.Context) *lockSession {
+	tick := time.NewTicker(retryEvery)
+	defer tick.Stop()
+	l := s.tableLock()
+	for ctx.Err() == nil {
+		held, err := s.lockSession(ctx)
+		if err == nil {
+			var other *user
+			held.name, other, err = l.try(ctx, held.conn)
+			if err == nil && other == nil {
+				return held
+			}
+			held.close()
+			if err == nil && other.session != 0 { // else another relay is looking, too
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
 	}
-	who := fmt.Sprintf("connection %d", id.Int64)
-	var host, name string
-	if conn.QueryRowContext(ctx, "SELECT host FROM information_schema.processlist WHERE id = ?",
-		id.Int64).Scan(&host) == nil {
-		who += " from " + host
-	}
-	if conn.QueryRowContext(ctx, `SELECT attr_value FROM performance_schema.session_account_connect_attrs
-WHERE processlist_id = ? AND attr_name = 'program_name'`, id.Int64).Scan(&name) == nil {
-		who = strings.TrimPrefix(name, "postrider ") + ", " + who
-	}
-	return who
+	return nil
 }
 
-// watch asks now and then whether this session holds the lock, until ctx ends.
-func (o *owner) watch(ctx context.Context, name string, lost chan<- struct{}) {
+// watch asks now and then whether the session holds its lock, until it does not or ctx ends.
+func (o *owner) watch(ctx context.Context, held *lockSession) {
 	tick := time.NewTicker(ownerPing)
 	defer tick.Stop()
 	for {
@@ -152,13 +202,9 @@ func (o *owner) watch(ctx context.Context, name string, lost chan<- struct{}) {
 		}
 		asking, cancel := context.WithTimeout(ctx, ownerTimeout)
 		var mine sql.NullBool
-		err := o.conn.QueryRowContext(asking, "SELECT IS_USED_LOCK(?) = CONNECTION_ID()", name).Scan(&mine)
+		err := held.conn.QueryRowContext(asking, "SELECT IS_USED_LOCK(?) = CONNECTION_ID()", held.name).Scan(&mine)
 		cancel()
-		if ctx.Err() != nil {
-			return
-		}
 		if err != nil || !mine.Bool {
-			close(lost)
 			return
 		}
 	}

@@ -19,6 +19,9 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 	if s.laneless() {
 		return relay.Fetched{}, nil
 	}
+	if o := s.owned(); o != nil && o.away.Load() {
+		return relay.Fetched{}, fmt.Errorf("read events: %w", errAway)
+	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	r, err := s.newRead(f)

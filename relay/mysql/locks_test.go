@@ -259,19 +259,74 @@ func TestStore_Acquire_loses_with_its_session(t *testing.T) {
 			in <- err
 		}()
 		h := <-holder
-		require.Contains(t, h, "connection")
+		require.Contains(t, h, "claim: single, connection")
 		if v == mysqlServer {
 			require.Contains(t, h, "relay-1")
 		}
-		var id int64
-		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT IS_USED_LOCK(?)", one.lockName()).Scan(&id))
-		_, err = db.ExecContext(t.Context(), fmt.Sprintf("KILL %d", id))
-		require.NoError(t, err)
+		l := one.tableLock()
+		killHolder(t, db, l.single())
 		select {
 		case <-lost:
 		case <-time.After(10 * time.Second):
 			require.Fail(t, "the loss was not noticed")
 		}
 		require.NoError(t, <-in, "the standby takes over")
+	})
+}
+
+// killHolder ends the session that has a lock.
+func killHolder(t *testing.T, db *sql.DB, lock string) {
+	t.Helper()
+	var id int64
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT IS_USED_LOCK(?)", lock).Scan(&id))
+	_, err := db.ExecContext(t.Context(), fmt.Sprintf("KILL %d", id))
+	require.NoError(t, err)
+}
+
+// TestStore_Acquire_retakes: relays that share a table go on when the session ends that keeps others away, once the
+// table is taken anew; if others came first they do not.
+func TestStore_Acquire_retakes(t *testing.T) {
+	onBoth(t, func(t *testing.T, v flavour) {
+		for _, claim := range []relay.ClaimMode{relay.ClaimRows, relay.ClaimLanes} {
+			dsn, db := v.newDatabase(t, "")
+			one := openStore(t, dsn, ownTable(), func(o *relay.StoreOptions) { o.Claim, o.Lanes = claim, 4 })
+			if claim == relay.ClaimLanes {
+				require.NoError(t, one.Own(t.Context(), []relay.OwnLane{{Lane: 0}, {Lane: 1}, {Lane: 2}, {Lane: 3}}))
+			}
+			lost, err := one.Acquire(t.Context(), nil)
+			require.NoError(t, err)
+			l := one.tableLock()
+			held := func() bool {
+				one.suspect()
+				var held bool
+				require.NoError(t, db.QueryRowContext(t.Context(), "SELECT IS_USED_LOCK(?) IS NOT NULL", l.numbered(string(claim), 0)).Scan(&held))
+				return held
+			}
+			killHolder(t, db, l.numbered(string(claim), 0))
+			require.Eventually(t, func() bool { return !held() || one.owned().away.Load() }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return held() && !one.owned().away.Load() }, 10*time.Second, 10*time.Millisecond)
+			_, err = one.Fetch(t.Context(), relay.Fetch{Limit: 1, MaxBytes: 1})
+			require.NoError(t, err)
+
+			other, err := db.Conn(t.Context()) // a relay of another mode comes first
+			require.NoError(t, err)
+			defer other.Close()
+			got, err := getLock(t.Context(), other, l.guard(), 5)
+			require.NoError(t, err)
+			require.True(t, got)
+			killHolder(t, db, l.numbered(string(claim), 0))
+			require.Eventually(t, func() bool { one.suspect(); return one.owned().away.Load() }, 10*time.Second, 10*time.Millisecond)
+			_, err = one.Fetch(t.Context(), relay.Fetch{Limit: 1, MaxBytes: 1})
+			require.ErrorIs(t, err, errAway)
+			_, err = getLock(t.Context(), other, l.single(), 0)
+			require.NoError(t, err)
+			_, err = other.ExecContext(t.Context(), "DO RELEASE_LOCK("+quote(l.guard())+")")
+			require.NoError(t, err)
+			select {
+			case <-lost:
+			case <-time.After(20 * time.Second):
+				require.Fail(t, "another relay has the table, and this one goes on")
+			}
+		}
 	})
 }

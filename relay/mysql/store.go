@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -23,7 +22,6 @@ var (
 // goroutines.
 type Store struct {
 	config       *driver.Config // of a session; holds the password, never shown
-	name         string         // outbox.name
 	timeout      time.Duration  // a statement's
 	claimTimeout time.Duration
 	server       server
@@ -59,7 +57,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		config: config, name: o.Name, options: o, parked: map[uint64]parked{},
+		config: config, options: o, parked: map[uint64]parked{},
 		timeout: o.StatementTimeout, claimTimeout: o.ClaimTimeout,
 	}
 	if s.timeout <= 0 {
@@ -145,14 +143,13 @@ func (s *Store) Close() error {
 	o := s.owner
 	s.owner = nil
 	s.mu.Unlock()
-	var errs []error
 	if o != nil {
-		errs = append(errs, o.close())
+		o.close()
 	}
-	if s.db != nil {
-		errs = append(errs, s.db.Close())
+	if s.db == nil {
+		return nil
 	}
-	return errors.Join(errs...)
+	return s.db.Close()
 }
 
 // bound gives a statement its limit of time.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,46 +11,97 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Times of the ownership. A dead owner's session ends on the server within about keepalive + retryEvery.
-const (
-	retryEvery  = time.Second      // a standby's look at the lock
-	pingEvery   = time.Second      // the owner's look at its session
-	pingTimeout = 10 * time.Second // an answer later than that is none
-)
+// retryEvery is how often a relay that waits looks at the table's locks.
+const retryEvery = time.Second
 
-// owner holds the session whose advisory lock makes this relay the only one.
-type owner struct {
-	mu   sync.Mutex
-	stop context.CancelFunc // nil: nothing is held
-	done chan struct{}
-	look chan struct{} // buffered 1: the session is to be looked at now
+// tableLock names the advisory locks of a table, pairs of numbers. The first is the table's. The second is 0 for
+// the guard, which makes looking and taking one step; else it is the same for relays that may work beside one
+// another, and its low bits tell their claim mode.
+type tableLock struct {
+	table, peers uint32
+	shared       bool // peers take it in shared mode
+	database     uint32
 }
 
-// suspect has the session looked at at once: what broke another of this relay's connections may have ended this
-// one, and until that is known two relays may be at work.
-func (o *owner) suspect() {
-	o.mu.Lock()
-	look := o.look
-	o.mu.Unlock()
-	select {
-	case look <- struct{}{}:
-	default: // nothing is held, or it is being looked at
+// lockModes are the low bits of a lock's second number.
+var lockModes = []relay.ClaimMode{"", relay.ClaimSingle, relay.ClaimRows, relay.ClaimLanes}
+
+func (s *Store) tableLock() tableLock {
+	c := s.layout.catalog
+	l := tableLock{table: hash32(fmt.Sprintf("postrider\x00%d", c.oid)), database: c.database}
+	peers := s.options.Peers()
+	l.shared = peers != ""
+	l.peers = hash32(peers) &^ 3
+	for i, mode := range lockModes {
+		if mode == s.options.Claim {
+			l.peers |= uint32(i)
+		}
 	}
+	return l
 }
 
-// lockKey names the lock: one for each outbox name on each table of the database.
-func (s *Store) lockKey() int64 {
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "postrider\x00%d\x00%s", s.layout.catalog.oid, s.options.Name)
-	return int64(h.Sum64())
+func hash32(text string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(text))
+	return h.Sum32()
+}
+
+// lockedByOthers is the condition for locks of relays beside whom this one may not work; $1 the table, $2 the
+// peers, $3 the database.
+const lockedByOthers = `l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.database = $3 AND l.classid = $1 AND l.objid <> 0
+	AND (l.objid <> $2 OR NOT $4::bool)`
+
+// try takes the lock if nobody has the table beside whom this relay may not work. The server goes through both
+// statements without waiting for the relay, so the guard is held for a moment, whatever becomes of the relay.
+func (l *tableLock) try(ctx context.Context, conn *pgx.Conn) (got bool, err error) {
+	take := "pg_try_advisory_lock"
+	if l.shared {
+		take = "pg_try_advisory_lock_shared"
+	}
+	var batch pgx.Batch
+	batch.Queue("SELECT pg_advisory_xact_lock($1, 0)", int32(l.table))
+	batch.Queue(fmt.Sprintf("SELECT CASE WHEN EXISTS (SELECT FROM pg_locks l WHERE %s) THEN false ELSE %s($5, $6) END", lockedByOthers, take),
+		l.table, l.peers, l.database, l.shared, int32(l.table), int32(l.peers))
+	results := conn.SendBatch(ctx, &batch)
+	defer func() { _ = results.Close() }()
+	if _, err := results.Exec(); err != nil {
+		return false, fmt.Errorf("guard the table's locks: %w", err)
+	}
+	if err := results.QueryRow().Scan(&got); err != nil {
+		return false, fmt.Errorf("take the table's lock: %w", err)
+	}
+	return got, results.Close()
+}
+
+// holder says who has the table and how, for people.
+func (l *tableLock) holder(ctx context.Context, conn *pgx.Conn) string {
+	var who, since string
+	var pid, others int
+	var peers uint32
+	err := conn.QueryRow(ctx, fmt.Sprintf(`SELECT coalesce(nullif(a.application_name, ''), 'a session'), l.pid, l.objid,
+			coalesce(', since ' || to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC', ''), (count(*) OVER () - 1)::int4
+		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE %s ORDER BY a.backend_start LIMIT 1`, lockedByOthers), l.table, l.peers, l.database, l.shared).Scan(&who, &pid, &peers, &since, &others)
+	if err != nil {
+		return "another relay"
+	}
+	text := fmt.Sprintf("%s, claim: %s, server process %d%s", who, lockModes[peers&3], pid, since)
+	if peers&3 == l.peers&3 && l.shared {
+		text += ", under another outbox.name or with another relay.lanes"
+	}
+	if others > 0 {
+		text += fmt.Sprintf(", and %d more", others)
+	}
+	return text
 }
 
 // Acquire implements relay.Store. The lock belongs to a session of its own; a waiting relay asks each second
 // rather than waiting in the server, where the wait would keep a snapshot open and vacuum away.
 func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-chan struct{}, error) {
-	if s.options.Claim != relay.ClaimSingle {
+	if s.db.pooled {
 		return make(chan struct{}), nil
 	}
+	l := s.tableLock()
 	conn, err := s.lockSession(ctx)
 	if err != nil {
 		return nil, err
@@ -59,14 +109,13 @@ func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-cha
 	tick := time.NewTicker(retryEvery)
 	defer tick.Stop()
 	for told := false; ; {
-		var got bool
-		err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", s.lockKey()).Scan(&got)
+		got, err := l.try(ctx, conn)
 		if err == nil && got {
-			return s.owner.hold(conn), nil
+			return s.owner.hold(conn, s.retake(l)), nil
 		}
 		if err == nil && !told {
 			told = true
-			standby(s.holder(ctx, conn))
+			standby(l.holder(ctx, conn))
 		}
 		if err != nil && ctx.Err() == nil { // the session ended while waiting
 			_ = conn.Close(ctx)
@@ -78,6 +127,24 @@ func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-cha
 			return nil, fmt.Errorf("wait for the table: %w", ctx.Err())
 		case <-tick.C:
 		}
+	}
+}
+
+// retake is how a lock is taken anew whose session has ended; nil where that ends the ownership: somebody who was
+// waiting may have had the table meanwhile and done anything. Of relays that share a table it is only asked whether
+// others are there now, since what keeps these from one another's work is not the lock.
+func (s *Store) retake(l tableLock) func(context.Context) (*pgx.Conn, bool, error) {
+	if !l.shared {
+		return nil
+	}
+	return func(ctx context.Context) (conn *pgx.Conn, got bool, err error) {
+		if conn, err = s.lockSession(ctx); err != nil {
+			return nil, false, err
+		}
+		if got, err = l.try(ctx, conn); err != nil || !got {
+			_ = conn.Close(context.WithoutCancel(ctx))
+		}
+		return conn, got, err
 	}
 }
 
@@ -95,67 +162,4 @@ func (s *Store) lockSession(ctx context.Context) (*pgx.Conn, error) {
 		return nil, connectError(config, err)
 	}
 	return conn, nil
-}
-
-// holder says who has the lock, for people.
-func (s *Store) holder(ctx context.Context, conn *pgx.Conn) string {
-	key := uint64(s.lockKey())
-	var text string
-	err := conn.QueryRow(ctx, `SELECT coalesce(nullif(a.application_name, ''), 'a session') || ', server process ' || l.pid
-			|| coalesce(', since ' || to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC', '')
-		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-		WHERE l.locktype = 'advisory' AND l.granted AND l.classid = $1 AND l.objid = $2 AND l.objsubid = 1
-			AND l.database = $3`, uint32(key>>32), uint32(key), s.layout.catalog.database).Scan(&text)
-	if err != nil {
-		return "another relay"
-	}
-	return text
-}
-
-// hold watches the session until it ends or is released.
-func (o *owner) hold(conn *pgx.Conn) <-chan struct{} {
-	lost := make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	o.mu.Lock()
-	o.stop, o.done, o.look = cancel, make(chan struct{}), make(chan struct{}, 1)
-	done, look := o.done, o.look
-	o.mu.Unlock()
-	go func() {
-		defer close(done)
-		defer func() {
-			closing, cancel := context.WithTimeout(context.Background(), pingTimeout)
-			defer cancel()
-			_ = conn.Close(closing)
-		}()
-		tick := time.NewTicker(pingEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			case <-look:
-			}
-			ping, cancel := context.WithTimeout(ctx, pingTimeout)
-			err := conn.Ping(ping)
-			cancel()
-			if err != nil && ctx.Err() == nil {
-				close(lost)
-				return
-			}
-		}
-	}()
-	return lost
-}
-
-// release ends the session; the lock goes with it.
-func (o *owner) release() {
-	o.mu.Lock()
-	stop, done := o.stop, o.done
-	o.stop = nil
-	o.mu.Unlock()
-	if stop != nil {
-		stop()
-		<-done
-	}
 }

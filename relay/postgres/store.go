@@ -105,6 +105,10 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		s.engine.lanes = newLaneSet(o.Lanes, nil)
 	}
 	s.keeper = newKeeper(s)
+	if pooled && !o.ReadOnly {
+		s.keeper.warnings = append(s.keeper.warnings, "the connection goes through a pooler, where no lock keeps relays of another relay.claim or outbox.name "+
+			"away from this table: stop all relays before either is changed, or give a direct connection to PostgreSQL")
+	}
 	if err := s.keeper.noteRights(ctx); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open the table: %w", err)
@@ -136,6 +140,9 @@ func (s *Store) Fetch(ctx context.Context, f relay.Fetch) (relay.Fetched, error)
 	}
 	if s.engine.owned().none() {
 		return relay.Fetched{}, nil
+	}
+	if s.owner.away.Load() {
+		return relay.Fetched{}, fmt.Errorf("fetch: %w", errAway)
 	}
 	if err := s.begin(ctx); err != nil {
 		return relay.Fetched{}, err

@@ -202,15 +202,71 @@ func TestStore_LockLost(t *testing.T) {
 		acquired <- err
 	}()
 	h := <-holder
-	require.Contains(t, h, "postrider/relay-1")
+	require.Contains(t, h, "postrider/relay-1, claim: single")
 	require.Contains(t, h, "since")
-	exec(t, s.conn(), fmt.Sprintf("SELECT pg_terminate_backend(l.pid) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objid = %d", uint32(uint64(one.lockKey()))))
+	endLockSession(t, s, one)
 	select {
 	case <-lost:
 	case <-time.After(20 * time.Second):
 		require.Fail(t, "the loss was not noticed")
 	}
 	require.NoError(t, <-acquired)
+}
+
+// endLockSession ends the sessions that hold the table for the kind of a store.
+func endLockSession(t *testing.T, s *space, st *Store) {
+	t.Helper()
+	l := st.tableLock()
+	exec(t, s.conn(), fmt.Sprintf(`SELECT pg_terminate_backend(l.pid, 5000) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted
+		AND l.classid = %d AND l.objid = %d`, l.table, l.peers))
+}
+
+// TestStore_LockRetaken: relays that share a table go on when the session ends that keeps others away, once it is
+// taken anew; if others came first they do not.
+func TestStore_LockRetaken(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []relay.ClaimMode{relay.ClaimRows, relay.ClaimLanes} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			s := newSpace(t, server(t, "POSTRIDER_TEST_POSTGRES"), ownDDL())
+			gate := newProxy(t, s.url)
+			shared := func(o *relay.StoreOptions) { o.URL, o.Claim, o.Lanes = gate.url, claim, testLanes }
+			one, other := s.open(shared), s.open()
+			if claim == relay.ClaimLanes {
+				require.NoError(t, one.Own(t.Context(), ownedLanes(0, testLanes)))
+			}
+			lost, err := one.Acquire(t.Context(), func(string) { t.Error("nobody holds it") })
+			require.NoError(t, err)
+			s.write("a:1")
+			s.settle(one, relay.StateSent, s.fetch(one)...)
+			endLockSession(t, s, one)
+			until(t, "the lock is taken anew", func() bool {
+				one.owner.suspect()
+				l, n := one.tableLock(), 0
+				err := s.conn().QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = $1 AND objid = $2",
+					l.table, l.peers).Scan(&n)
+				require.NoError(t, err)
+				return n > 0
+			})
+			until(t, "reading goes on", func() bool { return !one.owner.away.Load() })
+			s.write("b:2")
+			require.Len(t, s.fetch(one), 1)
+
+			gate.swallowReplies() // now a relay of another mode comes first
+			endLockSession(t, s, one)
+			until(t, "the loss is noticed", one.owner.away.Load)
+			_, err = one.Fetch(t.Context(), relay.Fetch{Limit: 1, MaxBytes: 1})
+			require.ErrorIs(t, err, errAway)
+			_, err = other.Acquire(t.Context(), func(string) {})
+			require.NoError(t, err)
+			gate.heal()
+			select {
+			case <-lost:
+			case <-time.After(20 * time.Second):
+				require.Fail(t, "another relay has the table, and this one goes on")
+			}
+		})
+	}
 }
 
 // TestCase_C16_Memory: rows that are stored compressed do not flood the memory: what comes beyond the bound is

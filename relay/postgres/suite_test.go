@@ -64,11 +64,13 @@ func shapes() []shape {
 	plain := mapped("outbox_events", func(c *relay.Columns) { c.Status, c.RetryCount, c.NextRetryAt = "", "", "" }, relay.States{})
 	plain.AfterSend = "delete"
 	ownTraits := relaytest.Traits{NullPayload: true, HeadersJSON: true, KeepsLow: true}
+	pooledTraits := ownTraits
+	pooledTraits.NoPeers = true
 	all := []relay.ClaimMode{relay.ClaimSingle, relay.ClaimRows, relay.ClaimLanes}
 	return []shape{
 		{name: "own", ddl: ownDDL(), table: ownTable(), traits: ownTraits, claims: all},
 		{name: "ahead", ddl: aheadDDL + ownDDL(), table: ownTable(), traits: ownTraits, once: true},
-		{name: "pooled", ddl: ownDDL(), table: ownTable(), traits: ownTraits, claims: []relay.ClaimMode{relay.ClaimRows}, through: "POSTRIDER_TEST_PGBOUNCER"},
+		{name: "pooled", ddl: ownDDL(), table: ownTable(), traits: pooledTraits, claims: []relay.ClaimMode{relay.ClaimRows, relay.ClaimLanes}, through: "POSTRIDER_TEST_PGBOUNCER"},
 		{name: "article", ddl: articleDDL, table: articleTable(), claims: all, traits: relaytest.Traits{
 			NoMessageKey: true, NoTopic: true, NoLastError: true, NoReceipt: true, HeadersJSON: true,
 			NormalizesHeaders: true, NormalizesPayload: true, JSONPayload: true,

@@ -24,8 +24,8 @@ type FakeDB struct {
 	rows    []*fakeRow     // committed, not SENT, ascending by id
 	byEvent map[string][]*fakeRow
 	claims  int
-	owners  map[string]*FakeStore
-	freed   chan struct{} // closed, and made anew, when an ownership ends
+	owners  []*FakeStore  // relays at work
+	freed   chan struct{} // closed, and made anew, when one of them ends
 }
 
 // fakeRow is one committed row.
@@ -60,10 +60,7 @@ type FakeRow struct {
 
 // NewFakeDB makes an empty table.
 func NewFakeDB() *FakeDB {
-	return &FakeDB{
-		open: map[int64]bool{}, byEvent: map[string][]*fakeRow{},
-		owners: map[string]*FakeStore{}, freed: make(chan struct{}),
-	}
+	return &FakeDB{open: map[int64]bool{}, byEvent: map[string][]*fakeRow{}, freed: make(chan struct{})}
 }
 
 // FakeTx is a business transaction. Ids are drawn at the insert, rows are seen from the commit on.

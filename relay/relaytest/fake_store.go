@@ -94,11 +94,12 @@ func (s *FakeStore) end(err error) {
 }
 
 // LoseOwnership ends the session that guards the ownership; statements still work, as on the other
-// connections of a pool. It returns false when the store owns nothing.
+// connections of a pool. It returns false when the store is not the only one of
+// its table.
 func (s *FakeStore) LoseOwnership() bool {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
-	if s.db.owners[s.o.Name] != s {
+	if s.o.Claim != relay.ClaimSingle || !slices.Contains(s.db.owners, s) {
 		return false
 	}
 	close(s.lost)
@@ -108,8 +109,8 @@ func (s *FakeStore) LoseOwnership() bool {
 
 // free must be called with the lock held.
 func (db *FakeDB) free(s *FakeStore) {
-	if db.owners[s.o.Name] == s {
-		delete(db.owners, s.o.Name)
+	if i := slices.Index(db.owners, s); i >= 0 {
+		db.owners = slices.Delete(db.owners, i, i+1)
 		close(db.freed)
 		db.freed = make(chan struct{})
 	}
@@ -154,19 +155,18 @@ func (s *FakeStore) Acquire(ctx context.Context, standby func(holder string)) (<
 		if _, err := s.enter(ctx, "Acquire"); err != nil {
 			return nil, err
 		}
-		holder := s.db.owners[s.o.Name]
-		if s.o.Claim != relay.ClaimSingle || holder == nil {
-			if s.o.Claim == relay.ClaimSingle {
-				s.db.owners[s.o.Name] = s
-			}
+		i := slices.IndexFunc(s.db.owners, func(o *FakeStore) bool { return o.o.Peers() == "" || o.o.Peers() != s.o.Peers() })
+		if i < 0 {
+			s.db.owners = append(s.db.owners, s)
 			s.db.mu.Unlock()
 			return s.lost, nil
 		}
+		holder := s.db.owners[i]
 		freed := s.db.freed
 		s.db.mu.Unlock()
 		if !told {
 			told = true
-			standby(holder.o.Relay)
+			standby(fmt.Sprintf("%s, claim: %s", holder.o.Relay, holder.o.Claim))
 		}
 		select {
 		case <-freed:

@@ -113,6 +113,7 @@ type Traits struct {
 	LastErrorMax      int  // length of last_error in characters; 0 is unlimited
 	KeepsLow          bool // with claim: lanes the scan has a position, which Low tells
 	NulKeys           bool // a key may contain NUL
+	NoPeers           bool // nobody can be kept away from the table (a pooler)
 }
 
 // RunStore runs the conformance suite: every sentence of the contracts of relay.Store and relay.Admin.
@@ -124,7 +125,7 @@ func RunStore(t *testing.T, h Harness) {
 		t.Run(string(claim), func(t *testing.T) {
 			t.Parallel()
 			for _, c := range storeCases() {
-				if c.skip != nil && c.skip(h.Traits) || c.only != "" && c.only != claim {
+				if c.skip != nil && c.skip(h.Traits) || c.only != "" && c.only != claim || c.except == claim {
 					continue
 				}
 				t.Run(c.name, func(t *testing.T) {
@@ -139,17 +140,18 @@ func RunStore(t *testing.T, h Harness) {
 // storeCase is one test of the suite. Cases that a layout cannot run are left out, not skipped: what
 // a harness declares is the place to look for them.
 type storeCase struct {
-	name string
-	run  func(*bed)
-	only relay.ClaimMode      // "" for all modes
-	skip func(tr Traits) bool // nil: for every layout
+	name   string
+	run    func(*bed)
+	only   relay.ClaimMode      // "" for all modes
+	except relay.ClaimMode      // "" for none
+	skip   func(tr Traits) bool // nil: for every layout
 }
 
 func storeCases() []storeCase {
 	var all []storeCase
 	for _, group := range [][]storeCase{
 		fetchCases(), limitCases(), gateCases(), settleCases(), claimCases(), contentCases(),
-		ownerCases(), adminCases(), historyCases(), laneCases(), laneMarkCases(),
+		ownerCases(), peerCases(), adminCases(), historyCases(), laneCases(), laneMarkCases(),
 	} {
 		all = append(all, group...)
 	}

@@ -12,11 +12,6 @@ import (
 func ownerCases() []storeCase {
 	noStatus := func(tr Traits) bool { return tr.NoStatus }
 	return []storeCase{
-		{name: "Acquire lets one relay in and a second one wait", run: ownerOne, only: relay.ClaimSingle},
-		{name: "Acquire of another outbox name does not wait", run: ownerOtherName, only: relay.ClaimSingle},
-		{name: "Acquire returns at once with claims", run: ownerRows, only: relay.ClaimRows},
-		{name: "Acquire returns at once with lanes", run: ownerRows, only: relay.ClaimLanes},
-		{name: "Acquire ends with its context", run: ownerCancelled, only: relay.ClaimSingle},
 		{name: "a new store finds what the old one left, and no history", run: ownerRestart},
 		{name: "a new store after a drain starts without the history", run: ownerRestartDrained},
 		{name: "Case_O01 Doubts lists failed and dead rows, oldest first", run: ownerDoubts, skip: noStatus},
@@ -32,61 +27,6 @@ func ownerCases() []storeCase {
 
 func noStandby(b *bed) func(string) {
 	return func(holder string) { b.Errorf("told to wait for %q", holder) }
-}
-
-func ownerOne(b *bed) {
-	one, two := b.open(), b.open(second)
-	lost, err := one.Acquire(b.ctx, noStandby(b))
-	require.NoError(b, err)
-	waits, in := make(chan string, 10), make(chan error, 1)
-	go func() {
-		_, err := two.Acquire(b.ctx, func(holder string) { waits <- holder })
-		in <- err
-	}()
-	select {
-	case holder := <-waits:
-		require.NotEmpty(b, holder)
-	case <-in:
-		require.Fail(b, "both relays own the table")
-	case <-time.After(patience):
-		require.Fail(b, "the second relay was not told to wait")
-	}
-	select {
-	case <-lost:
-		require.Fail(b, "the first relay lost the table to a waiting one")
-	case <-in:
-		require.Fail(b, "both relays own the table")
-	default:
-	}
-	require.NoError(b, one.Close())
-	select {
-	case err := <-in:
-		require.NoError(b, err)
-	case <-time.After(patience):
-		require.Fail(b, "the second relay did not get the table")
-	}
-	require.Empty(b, waits, "standby is called once")
-}
-
-func ownerOtherName(b *bed) {
-	one := b.open()
-	two := b.open(func(o *relay.StoreOptions) { o.Name = "another outbox" })
-	for _, c := range []*client{one, two} {
-		_, err := c.Acquire(b.ctx, noStandby(b))
-		require.NoError(b, err)
-	}
-}
-
-func ownerRows(b *bed) {
-	for _, c := range []*client{b.open(), b.open(second)} {
-		lost, err := c.Acquire(b.ctx, noStandby(b))
-		require.NoError(b, err)
-		select {
-		case <-lost:
-			require.Fail(b, "lost at once")
-		default:
-		}
-	}
 }
 
 func ownerCancelled(b *bed) {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -18,30 +19,30 @@ import (
 // standbyEvery is how often a waiting relay tries again.
 const standbyEvery = 250 * time.Millisecond
 
-// Acquire takes the owner's lock of the table: the write lock of a small database beside the file,
-// which the operating system gives back however the process ends. The ownership cannot be lost while
-// the process lives: lost is never closed.
+// Acquire implements relay.Store with a lock on a small database beside the file, which the operating system gives
+// back however the process ends. The ownership cannot be lost while the process lives: lost is never closed.
+//
+// Relays at work read that database and do not end reading. What it holds, the kind of relays that they are, can
+// then not be changed; a newcomer of the same kind reads with them, any other waits until its change goes through.
 func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-chan struct{}, error) {
-	lost := make(chan struct{})
-	if s.layout().claim != relay.ClaimSingle {
-		return lost, nil
-	}
 	db, err := sql.Open(laneDriver(), s.loc.dsn(s.lockPath(), "rwc", 0))
 	if err != nil {
 		return nil, fmt.Errorf("lock the table: %w", err)
 	}
 	db.SetMaxOpenConns(1)
-	for told := false; ; told = true {
-		err := s.tryLock(ctx, db)
-		if err == nil {
+	kind := s.peers()
+	for told := false; ; {
+		other, err := s.tryLock(ctx, db, kind)
+		if err == nil && other == "" {
 			break
 		}
-		if !isBusyErr(err) {
+		if err != nil && !isBusyErr(err) {
 			_ = db.Close()
 			return nil, fmt.Errorf("lock the table: %w", err)
 		}
-		if !told && standby != nil {
-			standby(holder(ctx, db))
+		if err == nil && !told && standby != nil {
+			told = true
+			standby(other)
 		}
 		if err := sleep(ctx, standbyEvery); err != nil {
 			_ = db.Close()
@@ -54,45 +55,82 @@ func (s *Store) Acquire(ctx context.Context, standby func(holder string)) (<-cha
 		_ = s.owner.Close()
 	}
 	s.owner = db
-	return lost, nil
+	return make(chan struct{}), nil
 }
 
-// tryLock writes down who the holder is and then keeps the write lock without writing: readers may
-// still ask who it is.
-func (s *Store) tryLock(ctx context.Context, db *sql.DB) error {
-	me := fmt.Sprintf("%s (process %d)", s.relay, os.Getpid())
-	for _, stmt := range []string{
-		"BEGIN IMMEDIATE",
-		"CREATE TABLE IF NOT EXISTS holder (name TEXT)",
-		"DELETE FROM holder",
-		"INSERT INTO holder VALUES (" + lit(me) + ")",
-		"COMMIT",
-		"BEGIN IMMEDIATE",
-	} {
-		if _, err := db.ExecContext(ctx, stmt); err != nil {
-			_, _ = db.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-			return err
+// peers is what relays have in common that may work beside one another; a relay that may not has its own.
+func (s *Store) peers() string {
+	if peers := s.options.Peers(); peers != "" {
+		return peers
+	}
+	return "single " + rand.Text()
+}
+
+// tryLock reads with the relays that are at work if they are of the kind, or makes it the kind if nobody is at work;
+// else it says who is. Busy errors mean that another relay is trying at this moment.
+func (s *Store) tryLock(ctx context.Context, db *sql.DB, kind string) (other string, err error) {
+	run := func(stmt string) {
+		if err == nil {
+			_, err = db.ExecContext(ctx, stmt)
 		}
 	}
-	return nil
-}
-
-func holder(ctx context.Context, db *sql.DB) string {
-	var name string
-	if err := db.QueryRowContext(ctx, "SELECT name FROM holder").Scan(&name); err != nil {
-		return "another relay"
+	defer func() {
+		if err != nil || other != "" {
+			_, _ = db.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		}
+	}()
+	run("BEGIN IMMEDIATE")
+	run("CREATE TABLE IF NOT EXISTS holder (kind TEXT, name TEXT)")
+	if err != nil {
+		return "", err
 	}
-	return name
+	now, name, err := holder(ctx, db)
+	if err != nil {
+		return "", err
+	}
+	end := "ROLLBACK"
+	if now != kind {
+		end = "COMMIT"
+		me := fmt.Sprintf("%s (process %d), claim: %s", s.relay, os.Getpid(), s.options.Claim)
+		if s.options.Peers() != "" {
+			me += ", or one that came after it"
+		}
+		run("DELETE FROM holder")
+		run(fmt.Sprintf("INSERT INTO holder VALUES (%s, %s)", lit(kind), lit(me)))
+	}
+	if run(end); isBusyErr(err) { // relays of another kind read
+		if s.options.Claim == relay.ClaimLanes && strings.HasPrefix(now, "lanes") {
+			name += ", under another outbox.name or with another relay.lanes"
+		}
+		return name, nil
+	}
+	run("BEGIN")
+	if err != nil {
+		return "", err
+	}
+	if now, name, err = holder(ctx, db); err == nil && now != kind { // another relay was faster
+		other = name
+	}
+	return other, err
 }
 
-// lockPath is one file an outbox and table.
+// holder reads who made the kind of relays what it is; nothing when nobody has.
+func holder(ctx context.Context, db *sql.DB) (kind, name string, err error) {
+	err = db.QueryRowContext(ctx, "SELECT kind, name FROM holder").Scan(&kind, &name)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return kind, name, err
+}
+
+// lockPath is one file a table.
 func (s *Store) lockPath() string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '.' {
 			return r
 		}
 		return '-'
-	}, strings.ToLower(s.layout().catalog.name+"."+s.name))
+	}, strings.ToLower(s.layout().catalog.name))
 	return s.loc.path + "-" + name + ".relay"
 }
 

@@ -72,7 +72,7 @@ func TestStore_Acquire_after_a_kill(t *testing.T) {
 		_, err := s.Acquire(context.Background(), func(h string) { holder <- h })
 		in <- err
 	}()
-	require.Equal(t, fmt.Sprintf("relay-9 (process %d)", cmd.Process.Pid), <-holder)
+	require.Equal(t, fmt.Sprintf("relay-9 (process %d), claim: single", cmd.Process.Pid), <-holder)
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	select {

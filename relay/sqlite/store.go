@@ -26,7 +26,7 @@ var (
 // Store is the outbox of one SQLite file. Its methods may be called from several goroutines.
 type Store struct {
 	loc          location
-	name, relay  string
+	relay        string
 	timeout      time.Duration // a statement's
 	claimTimeout time.Duration
 	options      relay.StoreOptions
@@ -52,7 +52,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		loc: loc, name: o.Name, relay: o.Relay, options: o, parked: map[int64]parked{},
+		loc: loc, relay: o.Relay, options: o, parked: map[int64]parked{},
 		timeout: o.StatementTimeout, claimTimeout: o.ClaimTimeout,
 	}
 	if s.timeout <= 0 {
