@@ -29,14 +29,17 @@ func newTopic(ctx context.Context, addr, prefix string) (name string, remove fun
 	}, nil
 }
 
-// removeTopic deletes a topic; what cannot be deleted stays.
-func removeTopic(ctx context.Context, addr, name string) {
+// removeGroup deletes what relays that share lanes keep in Kafka: a consumer group, and the control topic of its name.
+// What is not there, or cannot be deleted, is passed over.
+func removeGroup(ctx context.Context, addr, name string) {
 	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
 	if err != nil {
 		return
 	}
 	defer cl.Close()
-	_, _ = kadm.NewClient(cl).DeleteTopics(context.WithoutCancel(ctx), name)
+	adm := kadm.NewClient(cl)
+	_, _ = adm.DeleteTopics(ctx, name)
+	_, _ = adm.DeleteGroups(ctx, name)
 }
 
 // records counts what a reader of committed records finds in a topic. The ends of transactions take offsets too.

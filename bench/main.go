@@ -1,11 +1,14 @@
 // Command bench measures the relay beside what it could be at best and what it replaces, in one run on
 // one real database and one real Kafka, so that the ratios hold on any machine:
 //
-//	article   the relay of the article in our words: claim ten, send one, wait, mark one
-//	ceiling   raw driver and raw producer: read, produce, mark in sets; no rule, no order, no failure
-//	product   postrider
+//	article         the relay of the article in our words: claim ten, send one, wait, mark one
+//	ceiling         raw driver and raw producer: read, produce, mark in sets; no rule, no order, no failure
+//	single          postrider with claim: single, at least once
+//	at-least-once   postrider with claim: lanes
+//	exactly-once    postrider with claim: lanes, in Kafka's transactions
+//	debezium        Kafka Connect with Debezium's outbox event router, as it comes and tuned
 //
-// It owns the measuring and nothing that ships.
+// It owns the measuring and nothing that ships. docs/benchmarks.md tells what each measure is.
 package main
 
 import (
@@ -22,6 +25,7 @@ import (
 type settings struct {
 	database string // URL
 	kafka    string // host:port
+	connect  string // URL of a Kafka Connect worker with Debezium; empty: none
 	events   int
 	size     int // payload bytes
 	keys     int
@@ -38,18 +42,27 @@ func main() {
 	var s settings
 	flag.StringVar(&s.database, "database", os.Getenv("POSTRIDER_TEST_POSTGRES"), "database URL: postgres://, mysql://, mariadb://")
 	flag.StringVar(&s.kafka, "kafka", os.Getenv("POSTRIDER_TEST_KAFKA"), "Kafka host:port")
+	flag.StringVar(&s.connect, "connect", os.Getenv("POSTRIDER_TEST_CONNECT"), "URL of a Kafka Connect worker with Debezium's connector; empty: none")
 	flag.IntVar(&s.events, "events", 200_000, "events to drain")
 	flag.IntVar(&s.size, "size", 300, "payload bytes an event")
 	flag.IntVar(&s.keys, "keys", 10_000, "distinct keys")
 	flag.IntVar(&s.article, "article-events", 1_500, "events for the article's relay, which is slow")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds; the median is shown")
 	flag.IntVar(&s.rate, "rate", 500, "latency: transactions a second")
-	flag.StringVar(&s.only, "only", "", "drain: just this contender")
-	flag.StringVar(&s.delivery, "delivery", "", "latency, idle, memory: at-least-once or exactly-once, with claim: lanes; empty: the product's defaults")
+	flag.StringVar(&s.only, "only", "", "lanes: just this ending; drain: just this contender: article, ceiling, single, at-least-once, exactly-once, debezium, debezium tuned")
+	flag.StringVar(&s.delivery, "delivery", "", "latency, lanes, idle, memory: at-least-once or exactly-once, with claim: lanes, or single; empty: the product's defaults")
 	flag.StringVar(&s.profile, "cpuprofile", "", "write a CPU profile of the run to this file")
 	flag.IntVar(&s.seconds, "seconds", 20, "latency: how long")
 	flag.Usage = func() {
-		fmt.Fprintf(os.Stderr, "usage: go run ./bench [flags] drain|latency|writer|marks|memory|idle …\n\n"+
+		fmt.Fprintf(os.Stderr, "usage: go run ./bench [flags] MEASURE…\n\n"+
+			"  drain      events a second of a backlog, beside the article's relay, the ceiling and, where Connect is up, Debezium\n"+
+			"  debezium   the same backlog and the same traffic for Debezium, the ceiling and both deliveries\n"+
+			"  lanes      two relays beside one: drain, and how long lanes stand still when one of two is killed, frozen, stopped\n"+
+			"  latency    from commit to readable at a steady rate\n"+
+			"  writer     what an event adds to a transaction\n"+
+			"  marks      what an index over status costs a mark\n"+
+			"  memory     peak memory of a big backlog and of big events\n"+
+			"  idle       processor time at rest\n\n"+
 			"Addresses default to what `dev/servers env` sets. Example:\n  eval \"$(dev/servers env)\" && go run ./bench drain latency writer marks\n\n")
 		flag.PrintDefaults()
 	}
@@ -66,6 +79,7 @@ func run(ctx context.Context, s settings, what []string) error {
 	if s.database == "" || s.kafka == "" {
 		return fmt.Errorf("no servers: set POSTRIDER_TEST_POSTGRES and POSTRIDER_TEST_KAFKA (dev/servers env prints them), or -database and -kafka")
 	}
+	defer removeProgram()
 	if s.profile != "" {
 		f, err := os.Create(s.profile)
 		if err != nil {
@@ -82,6 +96,7 @@ func run(ctx context.Context, s settings, what []string) error {
 	}
 	measures := map[string]func(context.Context, settings) error{
 		"drain": drain, "latency": latency, "writer": writerCost, "marks": marks, "memory": memory, "idle": idle,
+		"debezium": debeziumBeside, "lanes": lanesBeside,
 	}
 	for _, name := range what {
 		f, known := measures[name]

@@ -34,7 +34,7 @@ func marks(ctx context.Context, s settings) error {
 }
 
 func markRate(ctx context.Context, s settings, index string) (float64, error) {
-	b, err := newBed(ctx, s.database)
+	b, err := newBed(ctx, s)
 	if err != nil {
 		return 0, err
 	}

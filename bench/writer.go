@@ -82,7 +82,7 @@ func writerCost(ctx context.Context, s settings) error {
 }
 
 func newShop(ctx context.Context, s settings) (*shop, error) {
-	b, err := newBed(ctx, s.database)
+	b, err := newBed(ctx, s)
 	if err != nil {
 		return nil, err
 	}
