@@ -21,6 +21,7 @@ func (c *checker) relay() {
 	if r.Delivery == ExactlyOnce && r.Claim != relay.ClaimLanes {
 		c.bad("relay.delivery", "exactly-once needs relays that Kafka can fence, which claim: "+string(r.Claim)+" does not give", "write claim: lanes, or delivery: at-least-once")
 	}
+	c.group()
 	c.choice("relay.after_send", r.AfterSend, []string{"mark", "delete"}, map[string]string{"leave": "write after_send: mark or delete"})
 	within(c, "relay.batch", r.Batch, 1, 100_000)
 	within(c, "relay.batch_bytes", r.BatchBytes, KiB, GiB)
@@ -34,6 +35,18 @@ func (c *checker) relay() {
 	if t := r.CreateTopics; t.Wanted() {
 		c.orDefault("relay.create_topics.partitions", t.Partitions, 10_000)
 		c.orDefault("relay.create_topics.replication_factor", t.ReplicationFactor, 100)
+	}
+}
+
+// group checks what is about the group in which relays share lanes.
+func (c *checker) group() {
+	for _, name := range []string{"group.protocol", "group.instance.id"} {
+		if !c.Kafka[name].Empty() && c.Relay.Claim != relay.ClaimLanes {
+			c.bad("kafka."+name, "is about relays that share lanes, and relay.claim is "+string(c.Relay.Claim), "write claim: lanes, or remove it")
+		}
+	}
+	if strings.EqualFold(c.Kafka["group.protocol"].Reveal(), "consumer") && c.Origin("relay.session_timeout").given() {
+		c.bad("relay.session_timeout", "has no effect with kafka.group.protocol: consumer: the brokers decide (group.consumer.session.timeout.ms, 45s unless changed)", "remove it")
 	}
 }
 

@@ -57,6 +57,8 @@ func TestLoad_FileProblems(t *testing.T) {
 		"mapping for a list":         {"routes: {topic: x}\n", "f.yaml:1:9: routes: must be a list, not a mapping"},
 		"properties that are none":   {"kafka: localhost:9092\n", "f.yaml:1:8: kafka: must be a mapping of Java property names, not a single value"},
 		"nested property":            {"kafka:\n  bootstrap:\n    servers: x\n", "f.yaml:3:5: kafka.bootstrap: must be a single value, not a mapping; write property names whole, with dots: bootstrap.servers: …"},
+		"a group without lanes":      {"kafka:\n  group.instance.id: a\nrelay:\n  claim: single\n", "f.yaml:2:22: kafka.group.instance.id: is about relays that share lanes, and relay.claim is single; write claim: lanes, or remove it"},
+		"a session of the brokers'":  {"kafka:\n  group.protocol: CONSUMER\nrelay: {claim: lanes, session_timeout: 6s}\n", "f.yaml:3:40: relay.session_timeout: has no effect with kafka.group.protocol: consumer: the brokers decide (group.consumer.session.timeout.ms, 45s unless changed); remove it"},
 		"unknown choice":             {"log: {level: wran}\n", `f.yaml:1:14: log.level: "wran" is not known; did you mean warn?`},
 		"unknown choice, none near":  {"log: {format: xml}\n", `f.yaml:1:15: log.format: "xml" is not known; use auto, json or text`},
 		"choice in another case":     {"log: {level: INFO}\n", `f.yaml:1:14: log.level: "INFO" is not known; did you mean info?`},

@@ -92,7 +92,7 @@ func (s *Sink) check(t *topicInfo) []Finding {
 		add(fmt.Sprintf("max.message.bytes is %d, below the client's max.request.size of %d: records in between are refused", t.maxBytes, own),
 			alter(fmt.Sprintf("max.message.bytes=%d", own)))
 	}
-	if t.compacted {
+	if t.compacted() {
 		add("it is compacted (cleanup.policy): records without a key are refused, and of each key only the last is kept", "")
 	}
 	if t.configErr != nil {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -120,7 +119,7 @@ func (t *topicInfo) read(configs []kadm.Config) {
 		case "min.insync.replicas":
 			t.minISR, _ = strconv.Atoi(value)
 		case "cleanup.policy":
-			t.compacted = strings.Contains(value, "compact")
+			t.policy = value
 		}
 	}
 }

@@ -4,17 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider/relay"
 )
@@ -32,7 +29,8 @@ type GroupOptions struct {
 	// Replication of the control topic when it is made; 0 leaves it to the cluster.
 	Replication int16
 	// SessionTimeout is how long the group waits for a relay that is silent. Defaults to 10 s; brokers
-	// refuse less than group.min.session.timeout.ms (6 s).
+	// refuse less than group.min.session.timeout.ms (6 s). With group.protocol: consumer the brokers' own
+	// group.consumer.session.timeout.ms (45 s unless changed) takes its place.
 	SessionTimeout time.Duration
 	// GiveTimeout bounds how long lanes that another relay is to have may be in flight. Defaults to 30 s.
 	GiveTimeout time.Duration
@@ -72,6 +70,7 @@ type Group struct {
 
 	mu      sync.Mutex
 	topicID [16]byte
+	client  *kgo.Client // the member, once a callback has named it
 	id      string
 	gen     int32
 	refused int32               // a generation that the broker has refused
@@ -151,12 +150,32 @@ func (g *Group) Run(ctx context.Context, k relay.LaneKeeper) error {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	_ = client.LeaveGroupContext(leaving)
+	g.announceReturn(leaving)
 	client.Close()
 	return err
 }
 
+// announceReturn tells the brokers that a member with a group.instance.id will be back, so that it may return before its session
+// is over. (With the classic protocol it just stops; with the other one the library leaves the id out when it tells
+// them, and brokers do not take that.)
+func (g *Group) announceReturn(ctx context.Context) {
+	cfg := &g.lend.cfg
+	g.mu.Lock()
+	id := g.id
+	g.mu.Unlock()
+	if !cfg.consumerProtocol || cfg.InstanceID == "" || id == "" {
+		return
+	}
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Group, req.MemberID, req.InstanceID, req.MemberEpoch = g.topic, id, &cfg.InstanceID, -2
+	if _, err := req.RequestWith(ctx, g.lend.current().Client); err != nil {
+		g.log.Debug("the group was not told of the stop", "error", err.Error())
+	}
+}
+
 func (g *Group) memberOptions() []kgo.Opt {
-	return []kgo.Opt{
+	cfg := &g.lend.cfg
+	opts := []kgo.Opt{
 		kgo.ClientID(g.runID),
 		kgo.ConsumerGroup(g.topic),
 		kgo.ConsumeTopics(g.topic),
@@ -172,238 +191,12 @@ func (g *Group) memberOptions() []kgo.Opt {
 		kgo.OnPartitionsLost(func(context.Context, *kgo.Client, map[string][]int32) { g.lost() }),
 		kgo.WithHooks(manageHook{g}),
 	}
-}
-
-// manageHook hears of errors that no callback tells of.
-type manageHook struct{ g *Group }
-
-// OnGroupManageError ends Run when the error is one that waiting does not cure.
-func (h manageHook) OnGroupManageError(err error) {
-	var e *kerr.Error
-	if !errors.As(err, &e) || e.Retriable || errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.RebalanceInProgress) {
-		h.g.log.Debug("the group's management starts over", "error", err.Error())
-		return
+	if cfg.consumerProtocol {
+		// The library takes the brokers for balancers with this one only, and the classic protocol in silence otherwise.
+		opts = append(opts, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
 	}
-	h.g.fail(h.g.setup(e))
-}
-
-func (g *Group) fail(err error) {
-	select {
-	case g.fatal <- err:
-	default:
+	if cfg.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(cfg.InstanceID))
 	}
-}
-
-// turn notes the membership under which a callback runs. When the member id is a new one, every lane was
-// lost in between, whatever the callback is called: they are returned. g.mu is held.
-func (g *Group) turn(c *kgo.Client) (lost []int32) {
-	id, gen := c.GroupMetadata()
-	if g.id != "" && id != g.id {
-		lost = sorted(g.own)
-		clear(g.own)
-		clear(g.late)
-		g.cancelOpening()
-	}
-	if id != g.id || gen != g.gen {
-		g.refused = -1
-	}
-	g.id, g.gen = id, gen
-	g.notify()
-	return lost
-}
-
-// notify is called with g.mu held.
-func (g *Group) notify() {
-	close(g.changed)
-	g.changed = make(chan struct{})
-}
-
-// cancelOpening is called with g.mu held.
-func (g *Group) cancelOpening() {
-	if g.undo != nil {
-		g.undo()
-	}
-}
-
-func (g *Group) assigned(c *kgo.Client, added []int32) {
-	g.mu.Lock()
-	lost := g.turn(c)
-	for _, lane := range added {
-		g.have[lane] = true
-	}
-	g.mu.Unlock()
-	g.lose(lost)
-	select {
-	case g.work <- struct{}{}:
-	default:
-	}
-}
-
-// revoked gives lanes up. It may take its time: the member goes on telling that it is there.
-func (g *Group) revoked(ctx context.Context, c *kgo.Client, lanes []int32) {
-	g.mu.Lock()
-	lost := g.turn(c)
-	var give []int32
-	for _, lane := range lanes {
-		delete(g.have, lane)
-		if g.own[lane] {
-			give = append(give, lane)
-		}
-	}
-	if len(lanes) > 0 {
-		g.cancelOpening()
-	}
-	slices.Sort(give)
-	g.mu.Unlock()
-	g.lose(lost)
-	if len(give) > 0 {
-		g.give(ctx, give)
-	}
-}
-
-func (g *Group) give(ctx context.Context, lanes []int32) {
-	g.keepLows(lanes)
-	within, cancel := context.WithTimeout(ctx, g.o.GiveTimeout)
-	defer cancel()
-	g.calls <- struct{}{}
-	g.keeper.Give(within, lanes)
-	<-g.calls
-	g.commitOffsets(within, lanes)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, lane := range lanes {
-		delete(g.own, lane)
-		delete(g.logs, lane)
-		delete(g.wrote, lane)
-	}
-	g.notify()
-}
-
-func (g *Group) lost() {
-	g.mu.Lock()
-	lost := sorted(g.own)
-	clear(g.own)
-	clear(g.late)
-	clear(g.have)
-	g.id, g.gen = "", -1
-	g.cancelOpening()
-	g.notify()
-	g.mu.Unlock()
-	g.lose(lost)
-}
-
-func (g *Group) lose(lanes []int32) {
-	if len(lanes) == 0 {
-		return
-	}
-	g.calls <- struct{}{}
-	g.keeper.Lose(lanes)
-	<-g.calls
-}
-
-func sorted(set map[int32]bool) []int32 { return slices.Sorted(maps.Keys(set)) }
-
-// openAll opens lanes as they are assigned, and notes offsets now and then, until ctx ends.
-func (g *Group) openAll(ctx context.Context) {
-	const every = 5 * time.Second
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	pause := firstPause
-	for ctx.Err() == nil {
-		again := false
-		attempt, lanes, m := g.nextOpening(ctx)
-		if len(lanes) > 0 {
-			if err := g.open(attempt, lanes, m); err != nil && attempt.Err() == nil {
-				g.log.Warn("lanes could not be taken over, trying again", "lanes", lanes, "error", err.Error())
-				again = true
-			}
-			again = again || attempt.Err() != nil
-		}
-		g.endOpening()
-		if !again {
-			pause = firstPause
-			select {
-			case <-ctx.Done():
-			case <-g.work:
-			case <-tick.C:
-				g.mu.Lock()
-				own := sorted(g.own)
-				g.mu.Unlock()
-				g.keepLows(own)
-				g.commitOffsets(ctx, own)
-			}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-g.work:
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, longestPause)
-	}
-}
-
-// Pauses between attempts to take lanes over.
-const (
-	firstPause   = 50 * time.Millisecond
-	longestPause = 3 * time.Second
-)
-
-// nextOpening says which lanes are assigned and not open, under which membership.
-func (g *Group) nextOpening(ctx context.Context) (attempt context.Context, lanes []int32, m member) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for lane := range g.have {
-		if !g.own[lane] {
-			lanes = append(lanes, lane)
-		}
-	}
-	slices.Sort(lanes)
-	attempt, g.undo = context.WithCancel(ctx)
-	return attempt, lanes, member{group: g.topic, id: g.id, generation: g.gen}
-}
-
-func (g *Group) endOpening() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.undo()
-	g.undo = nil
-}
-
-// open takes lanes over: what earlier owners had open is ended, what they had sent is marked, the lanes are
-// read, and this relay is noted as their owner.
-func (g *Group) open(ctx context.Context, lanes []int32, m member) error {
-	taken, ends, err := g.barrier(ctx, lanes)
-	if err != nil {
-		return err
-	}
-	g.calls <- struct{}{}
-	err = g.keeper.Take(ctx, taken)
-	<-g.calls
-	if err != nil {
-		return err
-	}
-	g.mu.Lock()
-	for i, lane := range lanes {
-		g.logs[lane] = &laneLog{next: ends[i]}
-		g.lows[lane] = taken[i].Low
-		g.late[lane] = true
-	}
-	g.mu.Unlock()
-	g.keepLows(lanes)
-	err = g.noteOwner(ctx, lanes, m)
-	g.mu.Lock()
-	var gone []int32
-	for _, lane := range lanes {
-		delete(g.late, lane)
-		if err == nil && g.have[lane] && g.id == m.id {
-			g.own[lane] = true
-		} else {
-			gone = append(gone, lane)
-		}
-	}
-	g.notify()
-	g.mu.Unlock()
-	g.lose(gone)
-	return err
+	return opts
 }

@@ -5,201 +5,36 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
-	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/postrider/postrider/relay"
 )
-
-// keeper is a relay as its Group sees it. It notes which lanes it has, and holds that calls come one by one.
-type keeper struct {
-	t    testing.TB
-	name string
-	all  *ownership
-
-	mu      sync.Mutex
-	busy    bool
-	refuse  error // of Take
-	lows    map[int32]string
-	taken   []relay.TakenLane
-	changes int
-}
-
-// ownership is who works on which lane, over all keepers: never two at once.
-type ownership struct {
-	mu    sync.Mutex
-	owner map[int32]string
-}
-
-func newKeeper(t testing.TB, all *ownership, name string) *keeper {
-	return &keeper{t: t, name: name, all: all, lows: map[int32]string{}}
-}
-
-func (k *keeper) one() func() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.busy {
-		k.t.Error("the keeper is called twice at once")
-	}
-	k.busy = true
-	return func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.busy = false
-		k.changes++
-	}
-}
-
-func (k *keeper) Take(_ context.Context, lanes []relay.TakenLane) error {
-	defer k.one()()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.refuse != nil {
-		return k.refuse
-	}
-	k.all.mu.Lock()
-	defer k.all.mu.Unlock()
-	for _, l := range lanes {
-		if other := k.all.owner[l.Lane]; other != "" {
-			k.t.Errorf("%s takes lane %d, which %s has", k.name, l.Lane, other)
-		}
-		k.all.owner[l.Lane] = k.name
-	}
-	k.taken = append(k.taken, lanes...)
-	return nil
-}
-
-func (k *keeper) Give(_ context.Context, lanes []int32) {
-	defer k.one()()
-	k.drop(lanes)
-}
-
-func (k *keeper) Lose(lanes []int32) {
-	defer k.one()()
-	k.drop(lanes)
-}
-
-func (k *keeper) drop(lanes []int32) {
-	k.all.mu.Lock()
-	defer k.all.mu.Unlock()
-	for _, lane := range lanes {
-		if k.all.owner[lane] == k.name {
-			delete(k.all.owner, lane)
-		}
-	}
-}
-
-func (k *keeper) Low(lane int32) (string, bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	low, ok := k.lows[lane]
-	return low, ok
-}
-
-// has counts the lanes that a keeper works on.
-func (o *ownership) has(name string) (n int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, who := range o.owner {
-		if who == name {
-			n++
-		}
-	}
-	return n
-}
-
-// running is one relay's part in a group, at work.
-type running struct {
-	*Group
-	k    *keeper
-	stop func()
-	done chan error
-}
-
-func startGroup(t testing.TB, seed string, o GroupOptions, k *keeper, opts Options) *running {
-	t.Helper()
-	if o.Relay == "" {
-		o.Relay = k.name
-	}
-	g, err := NewGroup(parsed(t, properties(seed)), opts, o)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{Group: g, k: k, stop: cancel, done: make(chan error, 1)}
-	go func() { r.done <- g.Run(ctx, k) }()
-	t.Cleanup(func() {
-		cancel()
-		select {
-		case <-r.done:
-		case <-time.After(20 * time.Second):
-			t.Error("Run does not end")
-		}
-	})
-	return r
-}
-
-// end stops it and returns what Run returned.
-func (r *running) end(t testing.TB) error {
-	t.Helper()
-	r.stop()
-	err := <-r.done
-	r.done <- nil
-	return err
-}
-
-func until(t testing.TB, within time.Duration, what string, ok func() bool) {
-	t.Helper()
-	require.Eventually(t, ok, within, 5*time.Millisecond, what)
-}
-
-// eachKafka runs a test on a broker in this process and on a real one.
-func eachKafka(t *testing.T, f func(t *testing.T, seed string)) {
-	t.Run("in process", func(t *testing.T) {
-		t.Parallel()
-		f(t, cluster(t).ListenAddrs()[0])
-	})
-	t.Run("real", func(t *testing.T) {
-		t.Parallel()
-		f(t, realKafka(t))
-	})
-}
-
-func groupName(t testing.TB) string {
-	return fmt.Sprintf("group-%d-%s", time.Now().UnixNano(), strings.Map(func(r rune) rune {
-		if r == '/' || r == ' ' {
-			return '-'
-		}
-		return r
-	}, t.Name()))
-}
 
 // TestGroup_Share: relays that join and leave share the lanes, each lane with one at a time, and an owner learns
 // where the one before had begun to read.
 func TestGroup_Share(t *testing.T) {
 	t.Parallel()
-	eachKafka(t, func(t *testing.T, seed string) {
+	eachGroup(t, func(t *testing.T, p groupPlace) {
 		all := &ownership{owner: map[int32]string{}}
-		o := GroupOptions{Name: groupName(t), Table: "postgres://db/app outbox_events", Lanes: 6}
+		o := GroupOptions{Name: p.name, Table: "postgres://db/app outbox_events", Lanes: 6}
 		a := newKeeper(t, all, "a")
 		for lane := range int32(6) {
 			a.lows[lane] = fmt.Sprint(100 + lane)
 		}
-		first := startGroup(t, seed, o, a, Options{})
-		until(t, 20*time.Second, "the first has all lanes", func() bool { return all.has("a") == 6 })
+		first := p.start(t, o, a, Options{})
+		until(t, 30*time.Second, "the first has all lanes", func() bool { return all.has("a") == 6 })
 		b := newKeeper(t, all, "b")
-		startGroup(t, seed, o, b, Options{})
-		until(t, 20*time.Second, "both have half", func() bool { return all.has("a") == 3 && all.has("b") == 3 })
+		p.start(t, o, b, Options{})
+		until(t, 30*time.Second, "both have half", func() bool { return all.has("a") == 3 && all.has("b") == 3 })
 		require.NoError(t, first.end(t))
 		began := time.Now()
-		until(t, 20*time.Second, "the second has all", func() bool { return all.has("b") == 6 })
-		require.Less(t, time.Since(began), 5*time.Second, "a clean stop is not waited out")
+		until(t, 30*time.Second, "the second has all", func() bool { return all.has("b") == 6 })
+		require.Less(t, time.Since(began), 5*time.Second+p.beat, "a clean stop is not waited out")
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, l := range b.taken {
@@ -228,175 +63,195 @@ func TestGroup_TakeFails(t *testing.T) {
 	until(t, 20*time.Second, "taken", func() bool { return all.has("a") == 2 })
 }
 
-// TestGroup_Refused: what can never work is said at once, with the thing, the reason and the next step.
-func TestGroup_Refused(t *testing.T) {
-	t.Parallel()
-	seed := cluster(t).ListenAddrs()[0]
-	all := &ownership{owner: map[int32]string{}}
-	o := GroupOptions{Name: "shop", Table: "postgres://db/app outbox_events", Lanes: 2}
-	startGroup(t, seed, o, newKeeper(t, all, "a"), Options{})
-	until(t, 20*time.Second, "owned", func() bool { return all.has("a") == 2 })
-	for name, c := range map[string]struct {
-		change func(*GroupOptions)
-		want   []string
-	}{
-		"another number of lanes": {func(o *GroupOptions) { o.Lanes = 5 }, []string{"topic shop.postrider", "has 2 partitions", "relay.lanes is 5", "set relay.lanes: 2"}},
-		"another table": {func(o *GroupOptions) { o.Table = "mysql://other/x outbox_event" },
-			[]string{"outbox.name shop", "postgres://db/app outbox_events", "mysql://other/x outbox_event", "a name of its own"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			other := o
-			c.change(&other)
-			r := startGroup(t, seed, other, newKeeper(t, all, "b"), Options{})
-			select {
-			case err := <-r.done:
-				r.done <- nil
-				require.NotNil(t, relay.AsSetup(err), "%v", err)
-				for _, w := range c.want {
-					require.Contains(t, err.Error(), w)
-				}
-			case <-time.After(20 * time.Second):
-				t.Fatal("it goes on")
-			}
-		})
-	}
-}
-
-// TestGroup_Rights: a right that is missing is named with the command that grants it.
-func TestGroup_Rights(t *testing.T) {
-	t.Parallel()
-	topic := func(op kmsg.ACLOperation) kfake.ACL {
-		return topicACL(op, "shop.postrider", kmsg.ACLResourcePatternTypeLiteral)
-	}
-	group := kfake.ACL{Resource: kmsg.ACLResourceTypeGroup, Name: "shop.postrider", Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: kmsg.ACLOperationRead, Allow: true}
-	for name, c := range map[string]struct {
-		acls  []kfake.ACL
-		flows int
-		want  []string
-	}{
-		"no group": {[]kfake.ACL{topic(kmsg.ACLOperationRead), topic(kmsg.ACLOperationWrite), topic(kmsg.ACLOperationCreate)}, 0, []string{"group shop.postrider", "--operation Read --group shop.postrider"}},
-		"no topic": {[]kfake.ACL{group}, 0, []string{"topic shop.postrider", "--operation Create --topic shop.postrider"}},
-		"no transactional ids": {[]kfake.ACL{group, topic(kmsg.ACLOperationRead), topic(kmsg.ACLOperationWrite), topic(kmsg.ACLOperationCreate)}, 2,
-			[]string{"transactional ids shop.postrider/", "--operation Write --operation Describe --transactional-id shop.postrider --resource-pattern-type prefixed"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			k := cluster(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.Superuser("PLAIN", "admin", "admin"), kfake.User("PLAIN", "app", "app", c.acls...))
-			cfg := parsed(t, properties(k.ListenAddrs()[0], "security.protocol", "SASL_PLAINTEXT", "sasl.mechanism", "PLAIN",
-				"sasl.jaas.config", `org.apache.kafka.common.security.plain.PlainLoginModule required username="app" password="app";`))
-			g, err := NewGroup(cfg, Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}, GroupOptions{Name: "shop", Relay: "a", Table: "t", Lanes: 2, Flows: c.flows})
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			err = g.Run(ctx, newKeeper(t, &ownership{owner: map[int32]string{}}, "a"))
-			setup := relay.AsSetup(err)
-			require.NotNil(t, setup, "%v", err)
-			require.Equal(t, relay.SetupPermission, setup.Kind)
-			for _, w := range c.want {
-				require.Contains(t, setup.Error(), w)
-			}
-		})
-	}
-}
-
-// TestGroup_OldTransactions: a cluster whose transactions are not safe enough is refused before the first event.
-func TestGroup_OldTransactions(t *testing.T) {
-	t.Parallel()
-	k := cluster(t)
-	versions, err := kmsg.NewPtrApiVersionsRequest().RequestWith(t.Context(), plainClient(t, k.ListenAddrs()[0]))
-	require.NoError(t, err)
-	for i, f := range versions.FinalizedFeatures {
-		if f.Name == "transaction.version" {
-			versions.FinalizedFeatures[i].MaxVersionLevel = 1
-		}
-	}
-	k.ControlKey(int16(kmsg.ApiVersions), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		k.KeepControl()
-		answer := *versions
-		answer.SetVersion(req.GetVersion())
-		return &answer, nil, true
-	})
-	g, err := NewGroup(parsed(t, properties(k.ListenAddrs()[0])), Options{}, GroupOptions{Name: "shop", Relay: "a", Table: "t", Lanes: 2, Flows: 1})
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	err = g.Run(ctx, newKeeper(t, &ownership{owner: map[int32]string{}}, "a"))
-	require.ErrorContains(t, err, "relay.delivery: exactly-once needs the cluster's feature transaction.version to be 2, and it is 1; kafka-features.sh")
-}
-
 // TestGroup_Silent: a relay whose network has gone loses its lanes to another within the session timeout and two
 // seconds, and hears of it when the network is back (P7).
 func TestGroup_Silent(t *testing.T) {
 	t.Parallel()
+	eachGroup(t, func(t *testing.T, p groupPlace) {
+		all := &ownership{owner: map[int32]string{}}
+		o := GroupOptions{Name: p.name, Table: "t", Lanes: 4}
+		route := &sink{}
+		a, b := newKeeper(t, nil, "a"), newKeeper(t, nil, "b")
+		// Each with its own view: a does not know yet that it has lost, so both have lanes for a while.
+		a.all, b.all = &ownership{owner: map[int32]string{}}, all
+		p.start(t, o, a, Options{Dial: route.dial})
+		until(t, 20*time.Second, "a has all", func() bool { return a.all.has("a") == 4 })
+		p.start(t, o, b, Options{})
+		until(t, 30*time.Second, "they share", func() bool { return a.all.has("a") == 2 && all.has("b") == 2 })
+		route.swallow(true)
+		began := time.Now()
+		until(t, p.session+20*time.Second, "b has all", func() bool { return all.has("b") == 4 })
+		took := time.Since(began)
+		t.Log("taken over after", took)
+		require.Less(t, took, p.session+2*time.Second+p.beat)
+		until(t, 20*time.Second, "a knows", func() bool { return a.all.has("a") == 0 })
+		route.swallow(false)
+		until(t, 40*time.Second, "they share again", func() bool { return a.all.has("a") == 2 && all.has("b") == 2 })
+	})
+}
+
+// TestGroup_Fences: what a relay sends in lanes that it has lost and does not know of is not seen by readers of
+// committed records, whatever it believes. The broker refuses its membership: a generation, or a member's epoch.
+func TestGroup_Fences(t *testing.T) {
+	t.Parallel()
+	eachGroup(t, func(t *testing.T, p groupPlace) {
+		all := &ownership{owner: map[int32]string{}}
+		o := GroupOptions{Name: p.name, Table: "t", Lanes: 2, Flows: 1}
+		topic := newTopic(t, p.seed, 1, nil)
+		a, b := newKeeper(t, nil, "a"), newKeeper(t, nil, "b")
+		a.all, b.all = &ownership{owner: map[int32]string{}}, all
+		route := &sink{}
+		paused := p.start(t, o, a, Options{Dial: route.dial})
+		until(t, 20*time.Second, "a has all", func() bool { return paused.owns(0) && paused.owns(1) })
+		old := openTx(t, p.seed, paused, Options{})
+		mark(wellSent(t, sendTx(t, old, row(topic, "k", "a's first", 0))))
+		// Its process stands still between a look at its lanes and the commit: the group hears nothing from it, and
+		// it holds on to what it knew.
+		route.swallow(true)
+		stuck := membershipOf(paused)
+		next := p.start(t, o, b, Options{})
+		until(t, p.session+20*time.Second, "b has all", func() bool { return next.owns(0) && next.owns(1) })
+		mark(wellSent(t, sendTx(t, openTx(t, p.seed, next, Options{}), row(topic, "k", "b's first", 0))))
+		for _, r := range sendTx(t, openTx(t, p.seed, &believer{Group: paused.Group, m: stuck}, Options{}), row(topic, "k", "a's second", 0)) {
+			require.NotNil(t, r.Failure)
+		}
+		var seen []string
+		for _, r := range readCommitted(t, p.seed, topic)[0] {
+			seen = append(seen, string(r.Value))
+		}
+		require.Equal(t, []string{"a's first", "b's first"}, seen)
+		route.swallow(false)
+	})
+}
+
+// believer holds on to a membership, and to all lanes, until it has been refused.
+type believer struct {
+	*Group
+	m       member
+	refused atomic.Bool
+}
+
+func membershipOf(r *running) member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.membership()
+}
+
+func (b *believer) owns(int32) bool  { return !b.refused.Load() }
+func (b *believer) stale(member)     { b.refused.Store(true) }
+func (b *believer) from(int32) int64 { return 0 }
+func (b *believer) with(_ context.Context, _ []int32, f func(m member) error) error {
+	if b.refused.Load() {
+		return errNotOwner
+	}
+	return f(b.m)
+}
+
+// TestGroup_Static: a relay with a group.instance.id that comes back within its session has the same lanes again, and
+// nothing of the others' moved. What it had not marked is told to it.
+func TestGroup_Static(t *testing.T) {
+	t.Parallel()
+	eachGroup(t, func(t *testing.T, p groupPlace) {
+		all := &ownership{owner: map[int32]string{}}
+		o := GroupOptions{Name: p.name, Table: "t", Lanes: 6, Flows: 1}
+		topic := newTopic(t, p.seed, 1, nil)
+		first := p.start(t, o, newKeeper(t, all, "a"), Options{}, "group.instance.id", "one")
+		b := newKeeper(t, all, "b")
+		p.start(t, o, b, Options{}, "group.instance.id", "two")
+		until(t, 30*time.Second, "they share", func() bool { return all.has("a") == 3 && all.has("b") == 3 })
+		lanes := all.of("a")
+		until(t, 20*time.Second, "open", func() bool { return first.owns(lanes[0]) })
+		wellSent(t, sendTx(t, openTx(t, p.seed, first, Options{}), row(topic, "k", "not marked", lanes[0])))
+		was, err := first.offsetFetch(t.Context(), lanes[:1], false)
+		require.NoError(t, err)
+		before := b.count()
+		require.NoError(t, first.end(t))
+		require.Zero(t, all.has("a"))
+		again := newKeeper(t, all, "a")
+		began := time.Now()
+		second := p.start(t, o, again, Options{}, "group.instance.id", "one")
+		until(t, 30*time.Second, "it has its lanes", func() bool { return all.has("a") == 3 })
+		t.Log("back after", time.Since(began))
+		require.Equal(t, lanes, all.of("a"))
+		require.Equal(t, before, b.count(), "the other's lanes stay where they are")
+		until(t, 20*time.Second, "open", func() bool { return second.owns(lanes[0]) })
+		present, err := describeMembers(t.Context(), second.lend.current().Client, second.topic)
+		require.NoError(t, err)
+		now, err := second.offsetFetch(t.Context(), lanes[:1], false)
+		require.NoError(t, err)
+		require.Equal(t, second.runID, now[0].note.Run)
+		require.True(t, present.has(now[0].note), "who fences the dead leaves the new run alone: %+v in %+v", now[0].note, present)
+		require.False(t, present.has(was[0].note), "and ends the transactions of the one before")
+		again.mu.Lock()
+		defer again.mu.Unlock()
+		for _, l := range again.taken {
+			if l.Lane == lanes[0] {
+				require.Len(t, l.Sent, 1)
+			}
+		}
+	})
+}
+
+// TestGroup_StaticTwice: of two relays with one group.instance.id one works. By the classic protocol the newer has the
+// place and the older ends; by the consumer protocol the newer waits.
+func TestGroup_StaticTwice(t *testing.T) {
+	t.Parallel()
+	eachGroup(t, func(t *testing.T, p groupPlace) {
+		all := &ownership{owner: map[int32]string{}}
+		o := GroupOptions{Name: p.name, Table: "t", Lanes: 2}
+		a, b := newKeeper(t, nil, "a"), newKeeper(t, nil, "b")
+		a.all, b.all = &ownership{owner: map[int32]string{}}, all
+		older := p.start(t, o, a, Options{}, "group.instance.id", "one")
+		until(t, 20*time.Second, "the older has all", func() bool { return a.all.has("a") == 2 })
+		log := &lines{}
+		newer := p.start(t, o, b, Options{Logger: slog.New(slog.NewTextHandler(log, nil))}, "group.instance.id", "one")
+		if p.consumer() {
+			until(t, 20*time.Second, "the newer says what it waits for", func() bool { return log.has("another member has this relay's group.instance.id") })
+			require.Zero(t, all.has("b"))
+			require.NoError(t, older.end(t))
+			until(t, 20*time.Second, "the newer has all", func() bool { return all.has("b") == 2 })
+			return
+		}
+		select {
+		case err := <-older.done:
+			older.done <- nil
+			setup := relay.AsSetup(err)
+			require.NotNil(t, setup, "%v", err)
+			require.Equal(t, relay.SetupConflict, setup.Kind)
+			require.Equal(t, "kafka.group.instance.id one: another relay has come with the same id and has this one's place; give each relay an id of its own, or let only one run", err.Error())
+		case <-time.After(20 * time.Second):
+			t.Fatal("the older goes on")
+		}
+		until(t, 20*time.Second, "the newer has all", func() bool { return all.has("b") == 2 && newer.owns(0) })
+	})
+}
+
+// TestGroup_MixedProtocols: during a deploy that changes group.protocol relays of both share the lanes.
+func TestGroup_MixedProtocols(t *testing.T) {
+	t.Parallel()
 	seed := realKafka(t)
-	all := &ownership{owner: map[int32]string{}}
-	o := GroupOptions{Name: groupName(t), Table: "t", Lanes: 4, SessionTimeout: 6 * time.Second}
-	route := &sink{}
-	a, b := newKeeper(t, nil, "a"), newKeeper(t, nil, "b")
-	// Each with its own view: a does not know yet that it has lost, so both have lanes for a while.
-	a.all, b.all = &ownership{owner: map[int32]string{}}, all
-	startGroup(t, seed, o, a, Options{Dial: route.dial})
-	until(t, 20*time.Second, "a has all", func() bool { return a.all.has("a") == 4 })
-	startGroup(t, seed, o, b, Options{})
-	until(t, 20*time.Second, "they share", func() bool { return a.all.has("a") == 2 && all.has("b") == 2 })
-	route.swallow(true)
-	began := time.Now()
-	until(t, 20*time.Second, "b has all", func() bool { return all.has("b") == 4 })
-	require.Less(t, time.Since(began), o.SessionTimeout+2*time.Second)
-	until(t, 20*time.Second, "a knows", func() bool { return a.all.has("a") == 0 })
-	route.swallow(false)
-	until(t, 30*time.Second, "they share again", func() bool { return a.all.has("a") == 2 && all.has("b") == 2 })
-}
-
-// sink is a network that takes what is sent and delivers nothing, as one does that lost its route. (A link blocks the
-// writer, which no operating system does so soon.)
-type sink struct {
-	mu    sync.Mutex
-	empty bool
-	conns []*sinkConn
-}
-
-type sinkConn struct {
-	net.Conn
-	s *sink
-}
-
-func (s *sink) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.empty {
-		return nil, errors.New("no route")
+	for name, protocols := range map[string][2]string{"to consumer": {"classic", "consumer"}, "to classic": {"consumer", "classic"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := &ownership{owner: map[int32]string{}}
+			o := GroupOptions{Name: groupName(t), Table: "t", Lanes: 4, Flows: 1}
+			a := startGroup(t, seed, o, newKeeper(t, all, "a"), Options{}, "group.protocol", protocols[0])
+			until(t, 20*time.Second, "a has all", func() bool { return all.has("a") == 4 })
+			b := startGroup(t, seed, o, newKeeper(t, all, "b"), Options{}, "group.protocol", protocols[1])
+			until(t, 60*time.Second, "they share", func() bool { return all.has("a") == 2 && all.has("b") == 2 })
+			lanes, err := DescribeLanes(t.Context(), parsed(t, properties(seed)), o.Name)
+			require.NoError(t, err)
+			for _, l := range lanes {
+				require.Contains(t, []string{"a", "b"}, l.Relay, "status shows who has lane %d", l.Lane)
+			}
+			mine := all.of("b")
+			until(t, 20*time.Second, "open", func() bool { return b.owns(mine[0]) })
+			topic := newTopic(t, seed, 1, nil)
+			mark(wellSent(t, sendTx(t, openTx(t, seed, b, Options{}), row(topic, "k", "v", mine[0]))))
+			require.NoError(t, a.end(t))
+			until(t, 60*time.Second, "b has all", func() bool { return all.has("b") == 4 })
+		})
 	}
-	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	sc := &sinkConn{c, s}
-	s.conns = append(s.conns, sc)
-	return sc, nil
-}
-
-func (s *sink) swallow(yes bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.empty = yes; yes {
-		return
-	}
-	for _, c := range s.conns {
-		_ = c.Conn.Close() // what was swallowed does not come any more
-	}
-	s.conns = nil
-}
-
-// Write loses everything while the network swallows.
-func (c *sinkConn) Write(b []byte) (int, error) {
-	c.s.mu.Lock()
-	empty := c.s.empty
-	c.s.mu.Unlock()
-	if empty {
-		return len(b), nil
-	}
-	return c.Conn.Write(b)
 }
 
 // TestGroup_Offsets: the lowest progress record that is not marked decides where a later owner begins.

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // LaneStatus is what the cluster knows of one lane.
@@ -49,7 +49,7 @@ func DescribeLanes(ctx context.Context, cfg Config, outbox string) ([]LaneStatus
 	if err := addNotes(ctx, adm, topic, lanes); err != nil {
 		return nil, err
 	}
-	return lanes, addOwners(ctx, adm, topic, lanes)
+	return lanes, addOwners(ctx, s.current().Client, topic, lanes)
 }
 
 func addNotes(ctx context.Context, adm *kadm.Client, topic string, lanes []LaneStatus) error {
@@ -66,24 +66,15 @@ func addNotes(ctx context.Context, adm *kadm.Client, topic string, lanes []LaneS
 	return nil
 }
 
-func addOwners(ctx context.Context, adm *kadm.Client, topic string, lanes []LaneStatus) error {
-	groups, err := adm.DescribeGroups(ctx, topic)
+func addOwners(ctx context.Context, c *kgo.Client, topic string, lanes []LaneStatus) error {
+	members, err := describeMembers(ctx, c, topic)
 	if err != nil {
-		return fmt.Errorf("list the group's members: %w", err)
+		return err
 	}
-	for _, m := range groups[topic].Members {
-		assigned, ok := m.Assigned.AsConsumer()
-		if !ok {
-			continue
-		}
-		for _, t := range assigned.Topics {
-			for _, p := range t.Partitions {
-				i := slices.IndexFunc(lanes, func(l LaneStatus) bool { return t.Topic == topic && l.Lane == p })
-				if i < 0 {
-					continue
-				}
-				lanes[i].Run, lanes[i].Host = m.ClientID, strings.TrimPrefix(m.ClientHost, "/")
-				lanes[i].Relay = relayOf(m.ClientID)
+	for _, m := range members {
+		for _, lane := range m.lanes {
+			if i := slices.IndexFunc(lanes, func(l LaneStatus) bool { return l.Lane == lane }); i >= 0 {
+				lanes[i].Run, lanes[i].Host, lanes[i].Relay = m.client, m.host, relayOf(m.client)
 			}
 		}
 	}

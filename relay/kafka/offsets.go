@@ -22,11 +22,12 @@ type committed struct {
 
 // note is the metadata of a committed offset: the lane's owner, and where reading may begin.
 type note struct {
-	Relay string `json:"relay"`
-	Run   string `json:"run"`
-	Flows int    `json:"flows,omitempty"`
-	Table string `json:"table"`
-	Low   string `json:"low,omitempty"`
+	Relay  string `json:"relay"`
+	Run    string `json:"run"`
+	Member string `json:"member,omitempty"` // of a relay with a group.instance.id, see present.has
+	Flows  int    `json:"flows,omitempty"`
+	Table  string `json:"table"`
+	Low    string `json:"low,omitempty"`
 }
 
 func parseNote(s *string) (n note) {
@@ -44,7 +45,11 @@ func (g *Group) metadata(lane int32) string {
 
 // noteOf is called with g.mu held.
 func (g *Group) noteOf(lane int32) string {
-	b, _ := json.Marshal(note{Relay: g.o.Relay, Run: g.runID, Flows: g.o.Flows, Table: g.o.Table, Low: g.lows[lane]})
+	n := note{Relay: g.o.Relay, Run: g.runID, Flows: g.o.Flows, Table: g.o.Table, Low: g.lows[lane]}
+	if g.lend.cfg.InstanceID != "" {
+		n.Member = g.id
+	}
+	b, _ := json.Marshal(n)
 	return string(b)
 }
 
@@ -112,7 +117,7 @@ func (g *Group) fromOf(lane int32) int64 {
 // what an open transaction commits for the lane: the lowest record that is not marked decides for both.
 func (g *Group) commitOffsets(ctx context.Context, lanes []int32) {
 	g.mu.Lock()
-	m := member{group: g.topic, id: g.id, generation: g.gen}
+	m := g.membership()
 	todo := map[int32]committed{}
 	for _, lane := range lanes {
 		c := committed{g.fromOf(lane), g.noteOf(lane)}
@@ -150,12 +155,15 @@ func (g *Group) noteOwner(ctx context.Context, lanes []int32, m member) error {
 
 // with implements lanes.
 func (g *Group) with(ctx context.Context, lanes []int32, f func(m member) error) error {
-	const longest = 5 * time.Second
+	const (
+		longest = 5 * time.Second
+		again   = 20 * time.Millisecond // an epoch moves without a word
+	)
 	within, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	for {
 		g.mu.Lock()
-		m := member{group: g.topic, id: g.id, generation: g.gen}
+		m := g.membership()
 		wait, mine := m.generation == g.refused, true
 		for _, lane := range lanes {
 			wait = wait || g.late[lane]
@@ -171,6 +179,7 @@ func (g *Group) with(ctx context.Context, lanes []int32, f func(m member) error)
 		}
 		select {
 		case <-changed:
+		case <-time.After(again):
 		case <-within.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()

@@ -144,7 +144,7 @@ func (a *planner) checkSize(ctx context.Context, p *plan, r *relay.Record) *rela
 func (a *planner) choose(ctx context.Context, p *plan, r *relay.Record) (int32, *relay.Failure) {
 	partitions := p.topic.partitions
 	switch {
-	case r.Key == nil && p.topic.compacted:
+	case r.Key == nil && p.topic.compacted():
 		return 0, &relay.Failure{Class: relay.ClassPermanent, Code: kerr.InvalidRecord.Message,
 			Text: "topic " + r.Topic + ": the record has no key, and the topic is compacted (cleanup.policy)", Hint: "give the event a key, or route it to another topic"}
 	case r.Partition != nil:

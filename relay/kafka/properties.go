@@ -16,6 +16,7 @@ type Config struct {
 	Compression string   // compression.type: none, gzip, snappy, lz4, zstd
 	Protocol    string   // security.protocol: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
 	Mechanism   string   // sasl.mechanism in force; empty without SASL
+	InstanceID  string   // group.instance.id; empty for a member that leaves the group when it stops
 
 	// MaxRequestSize is max.request.size in bytes: no record larger than it is sent. 0 when it is not
 	// set: then each topic's own max.message.bytes is the limit.
@@ -34,6 +35,8 @@ type Config struct {
 	sendBuffer      int // bytes; 0 leaves it to the operating system
 	receiveBuffer   int
 	telemetry       bool
+
+	consumerProtocol bool // group.protocol: consumer
 
 	tls  tlsSettings
 	sasl saslSettings

@@ -83,13 +83,16 @@ var refusedProperties = []Property{
 	refused("sasl.oauthbearer.assertion.template.file", assertions, "use a client secret or a token file"),
 	refused("bootstrap.controllers", "controllers take no records", "name brokers in bootstrap.servers"),
 
+	refused("session.timeout.ms", "is relay.session_timeout here; with group.protocol: consumer the brokers decide (group.consumer.session.timeout.ms)", "remove it"),
+	refused("heartbeat.interval.ms", "follows from relay.session_timeout; with group.protocol: consumer the brokers decide (group.consumer.heartbeat.interval.ms)", "remove it"),
+
 	consumers("allow.auto.create.topics"), consumers("auto.commit.interval.ms"), consumers("auto.offset.reset"),
 	consumers("check.crcs"), consumers("enable.auto.commit"), consumers("exclude.internal.topics"),
 	consumers("fetch.max.bytes"), consumers("fetch.max.wait.ms"), consumers("fetch.min.bytes"),
-	consumers("group.id"), consumers("group.instance.id"), consumers("group.protocol"),
-	consumers("group.remote.assignor"), consumers("heartbeat.interval.ms"), consumers("isolation.level"),
+	consumers("group.id"),
+	consumers("group.remote.assignor"), consumers("isolation.level"),
 	consumers("key.deserializer"), consumers("max.partition.fetch.bytes"), consumers("max.poll.interval.ms"),
-	consumers("max.poll.records"), consumers("partition.assignment.strategy"), consumers("session.timeout.ms"),
+	consumers("max.poll.records"), consumers("partition.assignment.strategy"),
 	consumers("share.acknowledgement.mode"), consumers("share.acquire.mode"), consumers("value.deserializer"),
 }
 

@@ -52,6 +52,10 @@ var appliedProperties = []Property{
 		integer(-1, 1<<30, func(c *Config, v int64) { c.sendBuffer = max(0, int(v)) })),
 	applied("receive.buffer.bytes", "-1", "the socket's receive buffer; -1 leaves it to the operating system",
 		integer(-1, 1<<30, func(c *Config, v int64) { c.receiveBuffer = max(0, int(v)) })),
+	applied("group.protocol", "classic", "claim: lanes: classic, where the relays share the lanes out and relay.session_timeout holds, or consumer, where the brokers do both by their own settings (KIP-848, Kafka 4.0 or later)",
+		choice(func(c *Config, v string) { c.consumerProtocol = v == "consumer" }, "classic", "consumer")),
+	applied("group.instance.id", "", "claim: lanes: names this relay among those of its group, so that it has its lanes again when it comes back within the session timeout; it keeps them when it stops",
+		setInstance),
 	applied("enable.metrics.push", "false", "whether brokers may collect this client's metrics",
 		boolean(func(c *Config, v bool) { c.telemetry = v })),
 }

@@ -106,6 +106,15 @@ func setClientID(c *Config, v string) error {
 	return nil
 }
 
+// setInstance takes what brokers take for a name, and can show.
+func setInstance(c *Config, v string) error {
+	if badName(v) != "" {
+		return errors.New("must have 1 to 249 letters, digits, '.', '_' or '-'")
+	}
+	c.InstanceID = v
+	return nil
+}
+
 // setSeeds takes what the Java client takes: host:port pairs, a protocol before them is allowed and
 // ignored, IPv6 addresses stand in brackets.
 func setSeeds(c *Config, v string) error {

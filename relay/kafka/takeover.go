@@ -28,59 +28,58 @@ func (g *Group) barrier(ctx context.Context, lanes []int32) (taken []relay.Taken
 	if err != nil {
 		return nil, nil, err
 	}
-	logEnds, err := kadm.NewClient(g.lend.current().Client).ListEndOffsets(ctx, g.topic)
+	logEnds, err := g.ends(ctx, lanes, toTheEnd)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the lanes' ends: %w", err)
+		return nil, nil, err
 	}
-	for _, lane := range lanes {
+	taken, ends = make([]relay.TakenLane, len(lanes)), make([]int64, len(lanes))
+	damaged := make([]error, len(lanes))
+	var spans []span
+	for i, lane := range lanes {
 		n := noted[lane]
-		end, ok := logEnds.Lookup(g.topic, lane)
-		if !ok || end.Err != nil {
-			return nil, nil, fmt.Errorf("read the end of lane %d: %w", lane, errors.Join(end.Err, errNoAnswer))
-		}
-		t := relay.TakenLane{Lane: lane, Low: n.note.Low}
+		taken[i], ends[i] = relay.TakenLane{Lane: lane, Low: n.note.Low}, logEnds[lane].offset
 		if n.offset >= 0 {
-			if t.Sent, err = g.progress(ctx, lane, n.offset, end.Offset); err != nil {
-				return nil, nil, err
-			}
+			spans = append(spans, span{lane, n.offset, ends[i], func(r *kgo.Record) {
+				rows, err := decodeProgress(r.Value)
+				if err != nil && damaged[i] == nil {
+					damaged[i] = fmt.Errorf("lane %d, offset %d: %w", lane, r.Offset, err)
+				}
+				taken[i].Sent = append(taken[i].Sent, rows...)
+			}})
 		}
-		taken, ends = append(taken, t), append(ends, end.Offset)
 	}
-	return taken, ends, nil
+	if err := g.read(ctx, spans); err != nil {
+		return nil, nil, err
+	}
+	return taken, ends, errors.Join(damaged...)
 }
-
-var errNoAnswer = errors.New("the broker did not say")
 
 // settled returns what is noted of each lane once no earlier owner can change it. Owners that are no members any
 // more have their transactions ended; others are given a moment to do it themselves.
 func (g *Group) settled(ctx context.Context, lanes []int32) (map[int32]left, error) {
-	now, err := g.offsetFetch(ctx, lanes, false)
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range now {
-		if err := g.sameTable(l.note); err != nil {
-			g.fail(err)
+	for began := time.Now(); ; {
+		now, err := g.offsetFetch(ctx, lanes, true)
+		unstable := errors.Is(err, errUnstable)
+		if unstable {
+			now, err = g.offsetFetch(ctx, lanes, false) // tells whose transactions those are
+		}
+		if err != nil {
 			return nil, err
 		}
-	}
-	if err := g.fenceDead(ctx, now); err != nil {
-		return nil, err
-	}
-	for began := time.Now(); ; {
-		stable, err := g.offsetFetch(ctx, lanes, true)
-		switch {
-		case err == nil:
-			by := make(map[int32]left, len(stable))
-			for _, l := range stable {
-				by[l.lane] = l
+		by := make(map[int32]left, len(now))
+		for _, l := range now {
+			if err := g.sameTable(l.note); err != nil {
+				g.fail(err)
+				return nil, err
 			}
-			return by, nil
-		case !errors.Is(err, errUnstable):
-			return nil, err
-		case time.Since(began) > patientFor:
-			for _, run := range runs(now) {
-				if err := g.fence(ctx, run); err != nil {
+			by[l.lane] = l
+		}
+		if err := g.fenceDead(ctx, now); err != nil || !unstable {
+			return by, err
+		}
+		if time.Since(began) > patientFor {
+			for _, owner := range owners(now) {
+				if err := g.fence(ctx, owner.Run); err != nil {
 					return nil, err
 				}
 			}
@@ -92,60 +91,65 @@ func (g *Group) settled(ctx context.Context, lanes []int32) (map[int32]left, err
 	}
 }
 
-// runs lists who owned the lanes.
-func runs(ls []left) (runs []string) {
+// owners lists who had the lanes and sent in transactions, each run once.
+func owners(ls []left) (notes []note) {
 	for _, l := range ls {
-		if l.note.Run != "" && l.note.Flows > 0 && !slices.Contains(runs, l.note.Run) {
-			runs = append(runs, l.note.Run)
+		known := slices.ContainsFunc(notes, func(n note) bool { return n.Run == l.note.Run })
+		if l.note.Run != "" && l.note.Flows > 0 && !known {
+			notes = append(notes, l.note)
 		}
 	}
-	return runs
+	return notes
 }
 
 // fenceDead ends the transactions of owners that are no members of the group any more: readers of committed
 // records would wait for the transaction's timeout otherwise.
 func (g *Group) fenceDead(ctx context.Context, noted []left) error {
-	var suspects []string
-	for _, run := range runs(noted) {
+	suspects := slices.DeleteFunc(owners(noted), func(n note) bool {
 		g.mu.Lock()
-		done := run == g.runID || g.fenced[run]
-		g.mu.Unlock()
-		if !done {
-			suspects = append(suspects, run)
-		}
-	}
+		defer g.mu.Unlock()
+		return n.Run == g.runID || g.fenced[n.Run]
+	})
 	if len(suspects) == 0 {
 		return nil
 	}
-	alive, err := g.members(ctx)
+	present, err := describeMembers(ctx, g.lend.current().Client, g.topic)
 	if err != nil {
 		return err
 	}
-	for _, run := range suspects {
-		if alive[run] {
+	for _, n := range suspects {
+		if present.has(n) {
 			continue
 		}
-		if err := g.fence(ctx, run); err != nil {
+		if err := g.fence(ctx, n.Run); err != nil {
 			return err
 		}
 		g.mu.Lock()
-		g.fenced[run] = true
+		g.fenced[n.Run] = true
 		g.mu.Unlock()
 	}
 	return nil
 }
 
-// members lists the runs of the group's members: each is its client's id.
-func (g *Group) members(ctx context.Context) (map[string]bool, error) {
-	groups, err := kadm.NewClient(g.lend.current().Client).DescribeGroups(ctx, g.topic)
+// fenceStrangers ends open transactions of runs that are no members, whether they were ever noted as owners or not:
+// a relay that died before it was noted may have left one.
+func (g *Group) fenceStrangers(ctx context.Context) error {
+	noted, err := g.offsetFetch(ctx, allLanes(g.o.Lanes), false)
 	if err != nil {
-		return nil, fmt.Errorf("list the group's members: %w", err)
+		return err
 	}
-	alive := map[string]bool{}
-	for _, m := range groups[g.topic].Members {
-		alive[m.ClientID] = true
+	prefix := g.topic + "/"
+	list, err := kadm.NewClient(g.lend.current().Client).ListTransactionsByTxPattern(ctx, nil, []string{"Ongoing"}, regexp.QuoteMeta(prefix)+".*")
+	if err != nil {
+		return fmt.Errorf("list the open transactions: %w", err)
 	}
-	return alive, groups[g.topic].Err
+	for _, id := range list.TransactionalIDs() {
+		if rest, ours := strings.CutPrefix(id, prefix); ours {
+			run, _, _ := strings.Cut(rest, "/")
+			noted = append(noted, left{note: note{Run: run, Flows: 1}}) // behind what it noted itself, if it did
+		}
+	}
+	return g.fenceDead(ctx, noted)
 }
 
 // fence takes over every transactional id of a run: open transactions end, and what the run had sent and the
@@ -164,7 +168,7 @@ func (g *Group) fence(ctx context.Context, run string) error {
 	}
 	ids := slices.DeleteFunc(list.TransactionalIDs(), func(id string) bool { return !strings.HasPrefix(id, prefix) })
 	var all errgroup.Group
-	all.SetLimit(8)
+	all.SetLimit(16)
 	for _, id := range ids {
 		all.Go(func() error { return initProducer(ctx, c, id) })
 	}
@@ -193,17 +197,4 @@ func initProducer(ctx context.Context, c *kgo.Client, id string) error {
 			return err
 		}
 	}
-}
-
-// progress reads what was sent of a lane and is perhaps not marked.
-func (g *Group) progress(ctx context.Context, lane int32, from, to int64) (sent []relay.SentRow, err error) {
-	var damaged error
-	err = g.readCommitted(ctx, lane, from, to, func(r *kgo.Record) {
-		rows, err := decodeProgress(r.Value)
-		if err != nil && r.Value != nil {
-			damaged = fmt.Errorf("lane %d, offset %d: %w", lane, r.Offset, err)
-		}
-		sent = append(sent, rows...)
-	})
-	return sent, errors.Join(err, damaged)
 }

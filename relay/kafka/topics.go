@@ -14,13 +14,15 @@ type topicInfo struct {
 	name        string
 	partitions  int32
 	replication int
-	maxBytes    int // max.message.bytes
-	minISR      int // 0: not known
-	compacted   bool
+	maxBytes    int            // max.message.bytes
+	minISR      int            // 0: not known
+	policy      string         // cleanup.policy; "" when it is not known
 	configErr   error          // why its configuration is not known: maxBytes is Kafka's default then
 	failure     *relay.Failure // why no record can be written to it
 	at          time.Time
 }
+
+func (t *topicInfo) compacted() bool { return strings.Contains(t.policy, "compact") }
 
 // Ages of knowledge.
 const (

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"github.com/postrider/postrider/relay"
 )
 
@@ -202,12 +200,8 @@ func (t *Transactions) failure(err error) *relay.Failure {
 	control, _ := t.g.control()
 	f := t.base.failure(control, err)
 	switch {
-	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
-		f.Class, f.Hint = relay.ClassRelay, t.base.fill(hintTransactions, control)
-	case errors.Is(err, kerr.GroupAuthorizationFailed):
-		f.Class, f.Hint = relay.ClassRelay, t.base.fill(hintGroup, control)
-	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		f.Class, f.Hint = relay.ClassRelay, t.base.fill(hintControl, control)
+	case forbidden(err):
+		f.Class, f.Hint = relay.ClassRelay, t.base.grant(control, err)
 	case errors.Is(err, errUnsettled):
 		f.Class, f.Hint = relay.ClassUnavailable, "the lanes are shared out anew by themselves"
 	case f.Class == relay.ClassPermanent, f.Class == relay.ClassRetriable:

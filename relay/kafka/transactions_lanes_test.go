@@ -40,7 +40,7 @@ func newLanes(t testing.TB, seed string, n int32) *testLanes {
 	found, err := admin(t, seed).ListTopics(t.Context(), topic)
 	require.NoError(t, err)
 	return &testLanes{
-		reader: &Group{topic: topic, lend: open(t, parsed(t, properties(seed)), Options{})},
+		reader: &Group{topic: topic, topicID: found[topic].ID, lend: open(t, parsed(t, properties(seed)), Options{})},
 		topic:  topic, id: found[topic].ID, name: fmt.Sprint("run-", topicNumber.Add(1)),
 		as: member{group: topic, generation: -1}, foreign: map[int32]bool{}, logs: map[int32]*laneLog{},
 	}
