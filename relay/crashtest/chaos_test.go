@@ -117,8 +117,12 @@ func chaosSettings(c chaosRun) settings {
 
 // exactlyOnce is the relays' configuration for lanes and transactions, in a group of its own.
 func exactlyOnce() []string {
-	return []string{"POSTRIDER_RELAY_DELIVERY=exactly-once", "POSTRIDER_RELAY_LANES=6", "POSTRIDER_RELAY_SESSION_TIMEOUT=6s",
-		"POSTRIDER_OUTBOX_NAME=crash-" + outbox.NewID()}
+	return append(lanes(), "POSTRIDER_RELAY_DELIVERY=exactly-once")
+}
+
+// lanes is that for lanes alone.
+func lanes() []string {
+	return []string{"POSTRIDER_RELAY_LANES=6", "POSTRIDER_RELAY_SESSION_TIMEOUT=6s", "POSTRIDER_OUTBOX_NAME=crash-" + outbox.NewID()}
 }
 
 // chaosDistance is how far away Kafka is, so that a kill finds something in flight.

@@ -150,36 +150,48 @@ func TestCase_C10_NoTransactionAcrossASend(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, s server) {
 		w := sharedWorld(t, s, settings{claim: relay.ClaimRows, relays: 2, batch: 10, claimTimeout: 30 * time.Second})
-		w.start(t)
-		for _, r := range w.relays {
-			r.ready(t)
-		}
-		stuck, flowing := w.types[0], w.types[1]
-		w.refuse(t, w.topics.names[0])
-		var oldest time.Duration
-		for i := range 20 {
-			w.commitTo(t, stuck, 3, "s1", "s2", "s3")
-			w.commitTo(t, flowing, 3, fmt.Sprint("f", i))
-			time.Sleep(100 * time.Millisecond)
-			oldest = max(oldest, w.db.oldestTransaction(t))
-		}
-		w.db.has(t, 60, "SENT")
-		require.Equal(t, 60, w.topics.size(t), "only the topic that takes records has any")
-		for _, r := range w.relays {
-			r.kafka.hole()
-		}
-		for range 40 {
-			w.commitTo(t, flowing, 3, keys...)
-			time.Sleep(100 * time.Millisecond)
-			oldest = max(oldest, w.db.oldestTransaction(t))
-		}
-		w.heal()
-		w.take()
-		w.drained(t, 30*time.Second)
-		// Kafka was away for more than four seconds; MySQL and MariaDB know a transaction's start by the
-		// whole second only.
-		require.Less(t, oldest, 2500*time.Millisecond)
-		w.terminated(t)
-		require.Zero(t, w.good(t, Rules{}).Doubled)
+		w.neverAcross(t)
 	})
+	sharing(t, 2, func(t *testing.T, w *world) {
+		for _, r := range w.relays {
+			r.env = append(r.env, "POSTRIDER_RELAY_SESSION_TIMEOUT=60s") // nobody loses lanes meanwhile
+		}
+		w.neverAcross(t)
+	})
+}
+
+func (w *world) neverAcross(t *testing.T) {
+	t.Helper()
+	w.start(t)
+	w.ready(t)
+	if w.settings.claim == relay.ClaimLanes {
+		w.shared(t) // lanes that move wait for what is in flight
+	}
+	stuck, flowing := w.types[0], w.types[1]
+	w.refuse(t, w.topics.names[0])
+	var oldest time.Duration
+	for i := range 20 {
+		w.commitTo(t, stuck, 3, "s1", "s2", "s3")
+		w.commitTo(t, flowing, 3, fmt.Sprint("f", i))
+		time.Sleep(100 * time.Millisecond)
+		oldest = max(oldest, w.db.oldestTransaction(t))
+	}
+	w.db.has(t, 60, "SENT")
+	require.Len(t, w.topics.read(t), 60, "only the topic that takes records has any")
+	for _, r := range w.relays {
+		r.kafka.hole()
+	}
+	for range 40 {
+		w.commitTo(t, flowing, 3, keys...)
+		time.Sleep(100 * time.Millisecond)
+		oldest = max(oldest, w.db.oldestTransaction(t))
+	}
+	w.heal()
+	w.take()
+	w.drained(t, 30*time.Second)
+	// Kafka was away for more than four seconds; MySQL and MariaDB know a transaction's start by the
+	// whole second only.
+	require.Less(t, oldest, 2500*time.Millisecond)
+	w.terminated(t)
+	require.Zero(t, w.good(t, Rules{}).Doubled)
 }

@@ -136,7 +136,7 @@ func (k *topics) limit(t testing.TB, name, bytes string) {
 	t.Helper()
 	_, err := k.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &bytes}}, name)
 	require.NoError(t, err)
-	eventually(t, 10*time.Second, func() bool {
+	eventually(t, time.Minute, func() bool {
 		told, err := k.admin.DescribeTopicConfigs(t.Context(), name)
 		if err != nil || len(told) != 1 {
 			return false
@@ -148,9 +148,12 @@ func (k *topics) limit(t testing.TB, name, bytes string) {
 // id is the topic's own, by which newer produce requests name it.
 func (k *topics) id(t testing.TB, name string) [16]byte {
 	t.Helper()
-	details, err := k.admin.ListTopics(t.Context(), name)
-	require.NoError(t, err)
-	require.NoError(t, details.Error())
+	var details kadm.TopicDetails
+	eventually(t, time.Minute, func() bool { // a broker hears of a topic a moment after it was made
+		var err error
+		details, err = k.admin.ListTopics(t.Context(), name)
+		return err == nil && details.Error() == nil
+	}, func() string { return fmt.Sprintf("topic %s is not known: %v", name, details.Error()) })
 	return details[name].ID
 }
 

@@ -73,6 +73,7 @@ func newWorld(t testing.TB, s server, db, kafka string, set settings) *world {
 		w.relays = append(w.relays, newProcess(t, fmt.Sprintf("relay-%d", i+1), toDB, toKafka, append([]string{
 			"POSTRIDER_DATABASE_URL=" + w.db.url(t, toDB.addr),
 			"POSTRIDER_RELAY_CLAIM=" + string(set.claim),
+			"POSTRIDER_RELAY_DELIVERY=at-least-once",
 			"POSTRIDER_RELAY_BATCH=" + strconv.Itoa(set.batch),
 			"POSTRIDER_RELAY_CLAIM_TIMEOUT=" + set.claimTimeout.String(),
 			"POSTRIDER_RELAY_SHUTDOWN_TIMEOUT=" + set.shutdownTimeout.String(),
