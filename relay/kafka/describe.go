@@ -57,6 +57,12 @@ func (s *Sink) layout(ctx context.Context, names []string) (map[string]*topicInf
 			t.failure = s.topicFailure(t.name, kerr.LeaderNotAvailable)
 		} else {
 			t.replication = len(rt.Partitions[0].Replicas)
+			t.leaders = make([]int32, len(rt.Partitions))
+			for _, p := range rt.Partitions {
+				if int(p.Partition) < len(t.leaders) {
+					t.leaders[p.Partition] = p.Leader
+				}
+			}
 		}
 		found[t.name] = t
 	}

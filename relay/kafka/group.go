@@ -83,6 +83,9 @@ type Group struct {
 	undo    context.CancelFunc  // ends the opening under way
 	wrote   map[int32]committed // what was committed last, outside of transactions
 	fenced  map[string]bool     // runs that were fenced
+
+	lists       uint64 // number of the last transaction that carried its progress
+	recordsOnly bool   // brokers take too little metadata for it
 }
 
 // NewGroup makes a relay's part in the group. Nothing connects before Run.

@@ -10,8 +10,10 @@ import (
 
 // laneLog is where a lane's progress records stand in its partition of the control topic.
 type laneLog struct {
-	pending []int64 // acknowledged and not known to be marked, ascending
-	next    int64   // behind the last that is known
+	pending []int64   // acknowledged and not known to be marked, ascending
+	next    int64     // behind the last that is known
+	carried []carried // likewise, of transactions without a record
+	plain   bool      // a commit outside of transactions is under way, or may still be applied
 }
 
 // committed is what the group has noted of a lane.
@@ -20,7 +22,8 @@ type committed struct {
 	note   string
 }
 
-// note is the metadata of a committed offset: the lane's owner, and where reading may begin.
+// note is the metadata of a committed offset: the lane's owner, where reading may begin, and what is sent and
+// stands in no progress record.
 type note struct {
 	Relay  string `json:"relay"`
 	Run    string `json:"run"`
@@ -28,11 +31,16 @@ type note struct {
 	Flows  int    `json:"flows,omitempty"`
 	Table  string `json:"table"`
 	Low    string `json:"low,omitempty"`
+
+	Sent    []carried `json:"sent,omitempty"`
+	damaged error
 }
 
 func parseNote(s *string) (n note) {
-	if s != nil {
-		_ = json.Unmarshal([]byte(*s), &n) // what cannot be read says nothing
+	if s != nil && *s != "" {
+		if err := json.Unmarshal([]byte(*s), &n); err != nil {
+			n.damaged = err
+		}
 	}
 	return n
 }
@@ -48,6 +56,9 @@ func (g *Group) noteOf(lane int32) string {
 	n := note{Relay: g.o.Relay, Run: g.runID, Flows: g.o.Flows, Table: g.o.Table, Low: g.lows[lane]}
 	if g.lend.cfg.InstanceID != "" {
 		n.Member = g.id
+	}
+	if l := g.logs[lane]; l != nil {
+		n.Sent = l.carried
 	}
 	b, _ := json.Marshal(n)
 	return string(b)
@@ -120,9 +131,10 @@ func (g *Group) commitOffsets(ctx context.Context, lanes []int32) {
 	m := g.membership()
 	todo := map[int32]committed{}
 	for _, lane := range lanes {
-		c := committed{g.fromOf(lane), g.noteOf(lane)}
-		if g.own[lane] && c.offset >= 0 && g.wrote[lane] != c {
+		c, l := committed{g.fromOf(lane), g.noteOf(lane)}, g.logs[lane]
+		if g.own[lane] && c.offset >= 0 && g.wrote[lane] != c && !l.openList() {
 			todo[lane] = c
+			l.plain = true
 		}
 	}
 	g.mu.Unlock()
@@ -131,7 +143,9 @@ func (g *Group) commitOffsets(ctx context.Context, lanes []int32) {
 	}
 	within, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	if err := g.offsetCommit(within, m, todo); err != nil {
+	err := g.offsetCommit(within, m, todo)
+	g.settledPlain(todo, err)
+	if err != nil {
 		g.log.Debug("the lanes' positions were not noted", "error", err.Error())
 		return
 	}
@@ -150,7 +164,9 @@ func (g *Group) noteOwner(ctx context.Context, lanes []int32, m member) error {
 		todo[lane] = committed{g.fromOf(lane), g.noteOf(lane)}
 	}
 	g.mu.Unlock()
-	return g.offsetCommit(ctx, m, todo)
+	err := g.offsetCommit(ctx, m, todo)
+	g.settledPlain(todo, err)
+	return err
 }
 
 // with implements lanes.

@@ -88,7 +88,7 @@ func (g *Group) open(ctx context.Context, lanes []int32, m member) error {
 	}
 	g.mu.Lock()
 	for i, lane := range lanes {
-		g.logs[lane] = &laneLog{next: ends[i]}
+		g.logs[lane] = &laneLog{next: ends[i], plain: true} // until the owner is noted
 		g.lows[lane] = taken[i].Low
 		g.late[lane] = true
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -59,6 +60,17 @@ func offsetError(err error) error {
 	return fmt.Errorf("read the lanes' positions: %w", err)
 }
 
+// once makes the request and repeats it by no means: a first try that was given up could be applied after a second,
+// and win over what a transaction committed meanwhile.
+func (g *Group) once(ctx context.Context, req *kmsg.OffsetCommitRequest) (*kmsg.OffsetCommitResponse, error) {
+	c := g.lend.current().Client
+	at := kadm.NewClient(c).FindGroupCoordinators(ctx, g.topic)[g.topic]
+	if at.Err != nil {
+		return nil, at.Err
+	}
+	return req.RequestWith(ctx, c.Broker(int(at.NodeID)))
+}
+
 // offsetCommit notes positions as a member.
 func (g *Group) offsetCommit(ctx context.Context, m member, todo map[int32]committed) error {
 	topic, id := g.control()
@@ -75,7 +87,7 @@ func (g *Group) offsetCommit(ctx context.Context, m member, todo map[int32]commi
 		rt.Partitions = append(rt.Partitions, rp)
 	}
 	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, g.lend.current().Client)
+	resp, err := g.once(ctx, req)
 	if err != nil {
 		return fmt.Errorf("note the lanes' positions: %w", err)
 	}

@@ -37,7 +37,11 @@ func (g *Group) barrier(ctx context.Context, lanes []int32) (taken []relay.Taken
 	var spans []span
 	for i, lane := range lanes {
 		n := noted[lane]
-		taken[i], ends[i] = relay.TakenLane{Lane: lane, Low: n.note.Low}, logEnds[lane].offset
+		listed, err := n.note.sent()
+		if err != nil {
+			return nil, nil, fmt.Errorf("lane %d, the metadata of its offset: %w", lane, err)
+		}
+		taken[i], ends[i] = relay.TakenLane{Lane: lane, Low: n.note.Low, Sent: listed}, logEnds[lane].offset
 		if n.offset >= 0 {
 			spans = append(spans, span{lane, n.offset, ends[i], func(r *kgo.Record) {
 				rows, err := decodeProgress(r.Value)

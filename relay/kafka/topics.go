@@ -13,6 +13,7 @@ import (
 type topicInfo struct {
 	name        string
 	partitions  int32
+	leaders     []int32 // by partition; they move
 	replication int
 	maxBytes    int            // max.message.bytes
 	minISR      int            // 0: not known

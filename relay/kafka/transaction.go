@@ -28,6 +28,9 @@ type transaction struct {
 	lanes  []int32   // those of the rows, ascending
 	noted  bool      // the group was told of notes
 
+	small   bool   // its progress is to be carried by the offsets' metadata
+	carried uint64 // its number there; 0 when its progress is in notes
+
 	left   atomic.Int64
 	landed chan struct{} // buffered 1: all that was handed over is answered
 }
@@ -76,6 +79,7 @@ func newTransaction(b *batch, s *slot, items []int) *transaction {
 		}
 	}
 	slices.Sort(x.lanes)
+	x.small = x.worthCarrying()
 	return x
 }
 
@@ -100,8 +104,10 @@ func (x *transaction) run(ctx context.Context, probe bool) (ending, error) {
 		}
 		return endAborted, nil
 	}
-	if err := x.note(ctx); err != nil {
-		return x.giveUp(ctx, err)
+	if !x.carry() {
+		if err := x.note(ctx); err != nil {
+			return x.giveUp(ctx, err)
+		}
 	}
 	if end, err := x.offsets(ctx); end != endCommitted {
 		return end, err
@@ -128,7 +134,8 @@ func (x *transaction) within(ctx context.Context) (context.Context, context.Canc
 }
 
 // begin opens the transaction and adds all its partitions to it in one request. Were each broker to add its own
-// with its first record, they would run into each other at the coordinator.
+// with its first record, they would run into each other at the coordinator. A broker that is alone with the
+// records adds them itself, which saves the request.
 func (x *transaction) begin(ctx context.Context) (err error) {
 	ctx, cancel := x.within(ctx)
 	defer cancel()
@@ -138,6 +145,9 @@ func (x *transaction) begin(ctx context.Context) (err error) {
 	x.b.open.Store(x.id)
 	if err := x.client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	if x.small && x.oneLeader() && time.Since(x.slot.ended) > markersTake {
+		return nil
 	}
 	id, epoch, err := x.client.ProducerID(ctx)
 	if err != nil {
@@ -149,14 +159,27 @@ func (x *transaction) begin(ctx context.Context) (err error) {
 	for _, s := range x.shares {
 		topics[s.to.topic] = append(topics[s.to.topic], s.to.partition)
 	}
-	control, _ := x.b.t.g.control()
-	topics[control] = append(topics[control], x.noteLanes()...)
+	if !x.small {
+		control, _ := x.b.t.g.control()
+		topics[control] = append(topics[control], x.noteLanes()...)
+	}
 	for name, partitions := range topics {
 		rt := kmsg.NewAddPartitionsToTxnRequestTopic()
 		rt.Topic, rt.Partitions = name, partitions
 		req.Topics = append(req.Topics, rt)
 	}
 	return x.add(ctx, req)
+}
+
+// markersTake is how long brokers need, as a rule, to write a transaction's end into its partitions. A record of the
+// id's next transaction that comes before is kept waiting by the broker in long steps; the request that adds
+// partitions is repeated in short ones.
+const markersTake = 10 * time.Millisecond
+
+// oneLeader says that all records go to one broker, as far as is known.
+func (x *transaction) oneLeader() bool {
+	first := x.shares[0].leader()
+	return first >= 0 && !slices.ContainsFunc(x.shares, func(s *share) bool { return s.leader() != first })
 }
 
 // add waits while an earlier transaction of the id is being ended. What else a broker has against a
@@ -199,7 +222,9 @@ func (x *transaction) abort(ctx context.Context) {
 	x.drop()
 	within, cancel := x.within(ctx)
 	defer cancel()
-	if err := x.client.EndTransaction(within, kgo.TryAbort); err != nil {
+	err := x.client.EndTransaction(within, kgo.TryAbort)
+	x.slot.ended = time.Now()
+	if err != nil {
 		x.b.t.base.opts.Logger.Debug("a transaction was not aborted as told, starting over with a new one", "transactional_id", x.id, "error", err.Error())
 		x.slot.close()
 		x.b.t.fenceLater(x.id)
@@ -212,15 +237,18 @@ func (x *transaction) commit(ctx context.Context) (ending, error) {
 	within, cancel := x.within(ctx)
 	defer cancel()
 	err := x.client.EndTransaction(within, kgo.TryCommit)
+	x.slot.ended = time.Now()
 	if err == nil {
+		x.keep()
 		return endCommitted, nil
 	}
 	x.slot.close()
-	there, known := x.b.t.resolve(ctx, x.id, x.notes[0].rec.Partition, x.notes[0].rec.Offset, err)
+	there, known := x.b.t.resolve(ctx, x, err)
 	switch {
 	case !known:
 		return endDropped, nil
 	case there:
+		x.keep()
 		return endCommitted, nil
 	}
 	x.drop()
@@ -244,7 +272,10 @@ func (x *transaction) onMarked() func() {
 	for i := range x.notes {
 		notes[i] = x.notes[i].receipt()
 	}
-	t, s := x.b.t, x.slot
+	t, s, lanes, carried := x.b.t, x.slot, x.lanes, x.carried
+	if carried != 0 {
+		t.idle <- s // its next transaction replaces nothing
+	}
 	var left atomic.Int64
 	left.Store(int64(n))
 	return func() {
@@ -253,6 +284,10 @@ func (x *transaction) onMarked() func() {
 		}
 		for _, at := range notes {
 			t.g.marked(at.Partition, at.Offset)
+		}
+		if carried != 0 {
+			t.g.uncarry(lanes, carried)
+			return
 		}
 		t.idle <- s
 	}

@@ -18,6 +18,14 @@ type share struct {
 	round int // of them, in the last round
 }
 
+// leader is the broker that was the partition's leader when the topic was looked up, or -1.
+func (s *share) leader() int32 {
+	if int(s.to.partition) < len(s.topic.leaders) {
+		return s.topic.leaders[s.to.partition]
+	}
+	return -1
+}
+
 // deliver hands shares over, a batch a partition at a time, until all are acknowledged. It returns at the first
 // failure, which stands at its records; one of the producer, which concerns them all, goes before one of a
 // record. With silent set, something was not answered within the sink's patience: the client was closed, and

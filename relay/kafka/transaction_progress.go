@@ -54,13 +54,7 @@ func (x *transaction) note(ctx context.Context) error {
 // progress makes the progress records: one a lane, under the transactional id. A lane with more rows than a
 // record takes has others under names of their own behind it.
 func (x *transaction) progress(control string) (notes []sending) {
-	rows := map[int32][]relay.SentRow{}
-	for n := range x.data {
-		y := &x.data[n]
-		if r := &x.b.recs[y.index]; r.Row != "" {
-			rows[r.Lane] = append(rows[r.Lane], relay.SentRow{Row: r.Row, Event: r.Event, Receipt: y.receipt()})
-		}
-	}
+	rows := x.rows()
 	now := time.Now()
 	for _, lane := range x.noteLanes() {
 		for n, part := range inParts(rows[lane]) {
@@ -79,12 +73,26 @@ func (x *transaction) progress(control string) (notes []sending) {
 	return notes
 }
 
+// rows are what the transaction tells of each lane: its records are acknowledged.
+func (x *transaction) rows() map[int32][]relay.SentRow {
+	rows := make(map[int32][]relay.SentRow, len(x.lanes))
+	for n := range x.data {
+		y := &x.data[n]
+		if r := &x.b.recs[y.index]; r.Row != "" {
+			rows[r.Lane] = append(rows[r.Lane], relay.SentRow{Row: r.Row, Event: r.Event, Receipt: y.receipt()})
+		}
+	}
+	return rows
+}
+
+// rowNumbers is what the numbers of a row take in a progress record, at most, in bytes.
+const rowNumbers = 40
+
 // inParts cuts rows so that each part fits a progress record.
 func inParts(rows []relay.SentRow) (parts [][]relay.SentRow) {
-	const fixed = 40 // a row's numbers, at most
 	first, size := 0, 0
 	for i := range rows {
-		n := fixed + len(rows[i].Row)
+		n := rowNumbers + len(rows[i].Row)
 		if i == first || rows[i].Receipt.Topic != rows[i-1].Receipt.Topic {
 			n += len(rows[i].Receipt.Topic)
 		}
@@ -102,8 +110,19 @@ func (x *sending) receipt() relay.Receipt {
 	return relay.Receipt{Topic: x.rec.Topic, Partition: x.rec.Partition, Offset: x.rec.Offset}
 }
 
-// drop tells the group that the progress records will not be there.
+// keep tells the group that the transaction was committed.
+func (x *transaction) keep() {
+	if x.carried != 0 {
+		x.b.t.g.kept(x.lanes, x.carried)
+	}
+}
+
+// drop tells the group that the transaction's progress will not be there.
 func (x *transaction) drop() {
+	if x.carried != 0 {
+		x.b.t.g.uncarry(x.lanes, x.carried)
+		x.carried = 0
+	}
 	if !x.noted {
 		return
 	}
@@ -138,6 +157,10 @@ func (x *transaction) offsets(ctx context.Context) (ending, error) {
 		g.stale(as)
 		x.abort(ctx)
 		return endFenced, err
+	case errors.Is(err, kerr.OffsetMetadataTooLarge) && x.carried != 0:
+		g.carryNoMore()
+		x.abort(ctx)
+		return endBroken, err
 	}
 	if as == (member{}) { // the group did not come to rest
 		x.abort(ctx)

@@ -15,7 +15,8 @@ import (
 // committed. Its progress records have the transactional id for their key, so that the next transaction of the
 // slot replaces them: not before their rows are marked.
 type slot struct {
-	t *Transactions
+	t     *Transactions
+	ended time.Time // of its last transaction; the flow's own
 
 	mu     sync.Mutex
 	client *kgo.Client

@@ -10,13 +10,13 @@ import (
 
 // resolve finds out what became of a transaction whose commit was not confirmed, whatever the error says: that
 // the producer was fenced too may be the answer to a second try after a first one that was applied. When the id
-// has been taken over nothing of the transaction can change any more; then its progress record is there, for a
-// reader of committed records, or it is not. It asks until it knows or ctx ends.
-func (t *Transactions) resolve(ctx context.Context, id string, lane int32, offset int64, cause error) (there, known bool) {
-	log := t.base.opts.Logger
+// has been taken over nothing of the transaction can change any more; then its progress is there, for a reader of
+// what is committed, or it is not. It asks until it knows or ctx ends.
+func (t *Transactions) resolve(ctx context.Context, x *transaction, cause error) (there, known bool) {
+	log, id := t.base.opts.Logger, x.id
 	log.Info("it is not known whether a transaction was committed, asking", "transactional_id", id, "error", cause.Error())
 	for try := 1; ctx.Err() == nil; try++ {
-		there, err := t.ask(ctx, id, lane, offset)
+		there, err := t.ask(ctx, x)
 		if err == nil {
 			log.Info("found out what became of the transaction", "transactional_id", id, "committed", there)
 			return there, true
@@ -27,14 +27,18 @@ func (t *Transactions) resolve(ctx context.Context, id string, lane int32, offse
 	return false, false
 }
 
-func (t *Transactions) ask(ctx context.Context, id string, lane int32, offset int64) (there bool, err error) {
+func (t *Transactions) ask(ctx context.Context, x *transaction) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.base.cfg.requestTimeout)
 	defer cancel()
-	if err := t.takeOver(ctx, id); err != nil {
+	if err := t.takeOver(ctx, x.id); err != nil {
 		return false, err
 	}
+	if x.carried != 0 {
+		return t.g.committedList(ctx, x.lanes, x.carried)
+	}
+	lane, offset := x.notes[0].rec.Partition, x.notes[0].rec.Offset
 	err = t.g.readCommitted(ctx, lane, offset, offset+1, func(r *kgo.Record) {
-		there = there || r.Offset == offset && string(r.Key) == id
+		there = there || r.Offset == offset && string(r.Key) == x.id
 	})
 	return there, err
 }

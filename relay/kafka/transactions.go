@@ -31,6 +31,17 @@ type lanes interface {
 	dropped(lane int32, offset int64) // it was aborted
 	marked(lane int32, offset int64)  // the table shows all that it lists
 	from(lane int32) int64            // the lowest that was noted, and neither dropped nor marked
+
+	// carry puts what a transaction sent, by lane, into the metadata of the lanes; it is open until kept. 0 when
+	// they do not take it: it is to be noted in records.
+	carry(rows map[int32]string) (number uint64)
+	kept(lanes []int32, number uint64)    // the transaction was committed
+	uncarry(lanes []int32, number uint64) // it was aborted, or all its rows are marked
+	carryNoMore()                         // a broker did not take so much metadata
+	// committedList says whether the lists of a transaction that nothing can become of any more were committed. It may
+	// also say no when none of the lanes has been this relay's ever since: it is its owners' then.
+	committedList(ctx context.Context, lanes []int32, number uint64) (there bool, err error)
+
 	// readCommitted calls each for the records of the lane in [from, to), once the log is stable up to there.
 	readCommitted(ctx context.Context, lane int32, from, to int64, each func(*kgo.Record)) error
 	run() string

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 
 	"github.com/postrider/postrider/relay"
 )
+
+// manyBytes is a row that is too much for a position's metadata.
+var manyBytes = relay.RowID(strings.Repeat("r", 2*maxCarried))
 
 // Close while a Write stands anywhere on its way: it is over when Close's time is, nothing is reported
 // afterwards, and nothing of it comes to be committed unless its end had been sent.
@@ -25,7 +29,11 @@ func TestTransactions_CloseOnTheWay(t *testing.T) {
 				mark(wellSent(t, sendTx(t, s, row(topic, "k", "0", 0))))
 				wire.set(int16(stage), tapSwallow, 1000)
 				written := make(chan *pending)
-				go func() { written <- begin(t.Context(), s, row(topic, "k", "1", 0)) }()
+				next := row(topic, "k", "1", 0)
+				if stage == kmsg.AddPartitionsToTxn {
+					next.Row = manyBytes // small transactions do without
+				}
+				go func() { written <- begin(t.Context(), s, next) }()
 				<-wire.hit
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()

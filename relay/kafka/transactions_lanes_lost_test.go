@@ -63,70 +63,77 @@ func TestTransactions_UnmarkedAreBounded(t *testing.T) {
 // A lane that went to another relay before the offsets were committed: nothing of it is seen, and nothing is
 // judged. What is of other lanes is sent.
 func TestTransactions_LaneLost(t *testing.T) {
-	both(t, func(t *testing.T, seed string) {
-		topic := newTopic(t, seed, 2, nil)
-		g := newLanes(t, seed, 2)
-		s := openTx(t, seed, g, Options{})
-		var once atomic.Bool
-		g.set(func() {
-			g.wait = func(context.Context) error { // between the records and the offsets
-				if once.CompareAndSwap(false, true) {
-					g.set(func() { g.foreign[1] = true })
+	eachForm(t, func(t *testing.T, lanes laneMaker) {
+		both(t, func(t *testing.T, seed string) {
+			topic := newTopic(t, seed, 2, nil)
+			g := lanes(t, seed, 2)
+			s := openTx(t, seed, g, Options{})
+			var once atomic.Bool
+			g.set(func() {
+				g.wait = func(context.Context) error { // between the records and the offsets
+					if once.CompareAndSwap(false, true) {
+						g.set(func() { g.foreign[1] = true })
+					}
+					return nil
 				}
-				return nil
+			})
+			results := sendTx(t, s, row(topic, "a", "mine", 0), row(topic, "b", "lost", 1), row(topic, "c", "mine", 0))
+			require.Equal(t, relay.ClassFenced, results[1].Failure.Class)
+			require.Nil(t, results[0].Failure)
+			require.Nil(t, results[2].Failure)
+			mark(results)
+			var there []string
+			for _, held := range readCommitted(t, seed, topic) {
+				there = append(there, valuesOf(held)...)
 			}
+			require.Equal(t, []string{"mine", "mine"}, there)
+			require.Empty(t, committedRecords(t, seed, g.topic)[1])
+			require.Equal(t, relay.ClassFenced, sendTx(t, s, row(topic, "b", "still", 1))[0].Failure.Class)
 		})
-		results := sendTx(t, s, row(topic, "a", "mine", 0), row(topic, "b", "lost", 1), row(topic, "c", "mine", 0))
-		require.Equal(t, relay.ClassFenced, results[1].Failure.Class)
-		require.Nil(t, results[0].Failure)
-		require.Nil(t, results[2].Failure)
-		mark(results)
-		var there []string
-		for _, held := range readCommitted(t, seed, topic) {
-			there = append(there, valuesOf(held)...)
-		}
-		require.Equal(t, []string{"mine", "mine"}, there)
-		require.Empty(t, committedRecords(t, seed, g.topic)[1])
-		require.Equal(t, relay.ClassFenced, sendTx(t, s, row(topic, "b", "still", 1))[0].Failure.Class)
 	})
 }
 
 // The broker does not know the membership: nothing is seen. The group is told, and asked again.
 func TestTransactions_MembershipRefused(t *testing.T) {
-	both(t, func(t *testing.T, seed string) {
-		topic := newTopic(t, seed, 1, nil)
-		g := newLanes(t, seed, 1)
-		s := openTx(t, seed, g, Options{})
-		// A real member, so that the group is alive, and its generation is not the one that is claimed.
-		joined := make(chan struct{}, 1)
-		m := plainClient(t, seed, kgo.ConsumerGroup(g.topic), kgo.ConsumeTopics(g.topic), kgo.DisableAutoCommit(),
-			kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) {
-				select {
-				case joined <- struct{}{}:
-				default:
-				}
-			}))
-		<-joined
-		id, generation := m.GroupMetadata()
-		for _, wrong := range []member{{group: g.topic, id: id, generation: generation + 1}, {group: g.topic, id: id, generation: generation - 1}, {group: g.topic, id: "nobody", generation: generation}} {
-			before := len(readCommitted(t, seed, topic)[0])
+	eachForm(t, func(t *testing.T, lanes laneMaker) {
+		both(t, func(t *testing.T, seed string) {
+			topic := newTopic(t, seed, 1, nil)
+			g := lanes(t, seed, 1)
+			s := openTx(t, seed, g, Options{})
+			// A real member, so that the group is alive, and its generation is not the one that is claimed.
+			joined := make(chan struct{}, 1)
+			m := plainClient(t, seed, kgo.ConsumerGroup(g.topic), kgo.ConsumeTopics(g.topic), kgo.DisableAutoCommit(),
+				kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) {
+					select {
+					case joined <- struct{}{}:
+					default:
+					}
+				}))
+			<-joined
+			id, generation := m.GroupMetadata()
+			for _, wrong := range []member{{group: g.topic, id: id, generation: generation + 1}, {group: g.topic, id: id, generation: generation - 1}, {group: g.topic, id: "nobody", generation: generation}} {
+				before := len(readCommitted(t, seed, topic)[0])
+				g.set(func() {
+					g.as, g.refused = wrong, nil
+					g.changed = func() {
+						id, generation := m.GroupMetadata()
+						g.set(func() { g.as = member{group: g.topic, id: id, generation: generation} })
+					}
+				})
+				mark(wellSent(t, sendTx(t, s, row(topic, "k", fmt.Sprint(before), 0))))
+				require.Equal(t, []member{wrong}, g.refused)
+			}
 			g.set(func() {
-				g.as, g.refused = wrong, nil
-				g.changed = func() {
-					id, generation := m.GroupMetadata()
-					g.set(func() { g.as = member{group: g.topic, id: id, generation: generation} })
-				}
+				g.as = member{group: g.topic, id: "nobody", generation: generation}
+				g.changed = func() { g.set(func() { g.foreign[0] = true }) }
 			})
-			mark(wellSent(t, sendTx(t, s, row(topic, "k", fmt.Sprint(before), 0))))
-			require.Equal(t, []member{wrong}, g.refused)
-		}
-		g.set(func() {
-			g.as = member{group: g.topic, id: "nobody", generation: generation}
-			g.changed = func() { g.set(func() { g.foreign[0] = true }) }
+			require.Equal(t, relay.ClassFenced, sendTx(t, s, row(topic, "k", "never", 0))[0].Failure.Class)
+			inOrderCommitted(t, seed, topic, 1, 3)
+			if l := g.logs[0]; l != nil {
+				require.Empty(t, l.pending, "what was aborted keeps nothing back")
+			}
+			require.Empty(t, g.reader.logs[0].carried, "and stands in no list")
 		})
-		require.Equal(t, relay.ClassFenced, sendTx(t, s, row(topic, "k", "never", 0))[0].Failure.Class)
-		inOrderCommitted(t, seed, topic, 1, 3)
-		require.Empty(t, g.logs[0].pending, "what was aborted keeps nothing back")
 	})
 }
 

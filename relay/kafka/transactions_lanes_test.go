@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ type testLanes struct {
 
 	mu      sync.Mutex
 	as      member
+	carries bool // in the offsets' metadata, what is little
 	foreign map[int32]bool
 	logs    map[int32]*laneLog
 	refused []member
@@ -39,11 +41,53 @@ func newLanes(t testing.TB, seed string, n int32) *testLanes {
 	topic := newTopic(t, seed, n, map[string]string{"cleanup.policy": "compact"})
 	found, err := admin(t, seed).ListTopics(t.Context(), topic)
 	require.NoError(t, err)
-	return &testLanes{
-		reader: &Group{topic: topic, topicID: found[topic].ID, lend: open(t, parsed(t, properties(seed)), Options{})},
-		topic:  topic, id: found[topic].ID, name: fmt.Sprint("run-", topicNumber.Add(1)),
+	l := &testLanes{
+		topic: topic, id: found[topic].ID, name: fmt.Sprint("run-", topicNumber.Add(1)),
 		as: member{group: topic, generation: -1}, foreign: map[int32]bool{}, logs: map[int32]*laneLog{},
 	}
+	l.reader = &Group{topic: topic, topicID: l.id, runID: l.name, lend: open(t, parsed(t, properties(seed)), Options{}), log: slog.Default(),
+		logs: map[int32]*laneLog{}, own: map[int32]bool{}}
+	for lane := range n {
+		l.reader.logs[lane], l.reader.own[lane] = &laneLog{}, true
+	}
+	return l
+}
+
+type laneMaker func(t testing.TB, seed string, n int32) *testLanes
+
+// eachForm runs a test with progress in records, and in the metadata of offsets.
+func eachForm(t *testing.T, f func(t *testing.T, lanes laneMaker)) {
+	t.Helper()
+	t.Run("records", func(t *testing.T) { f(t, newLanes) })
+	t.Run("metadata", func(t *testing.T) {
+		f(t, func(t testing.TB, seed string, n int32) *testLanes {
+			l := newLanes(t, seed, n)
+			l.carries = true
+			return l
+		})
+	})
+}
+
+func (l *testLanes) carry(rows map[int32]string) uint64 {
+	if !l.carries {
+		return 0
+	}
+	return l.reader.carry(rows)
+}
+
+func (l *testLanes) kept(lanes []int32, number uint64)    { l.reader.kept(lanes, number) }
+func (l *testLanes) uncarry(lanes []int32, number uint64) { l.reader.uncarry(lanes, number) }
+func (l *testLanes) carryNoMore()                         { l.reader.carryNoMore() }
+
+func (l *testLanes) committedList(ctx context.Context, lanes []int32, number uint64) (bool, error) {
+	return l.reader.committedList(ctx, lanes, number)
+}
+
+func (l *testLanes) metadata(lane int32) string {
+	if l.carries {
+		return l.reader.metadata(lane)
+	}
+	return fmt.Sprint("lane ", lane)
 }
 
 func (l *testLanes) with(ctx context.Context, lanes []int32, f func(m member) error) error {
@@ -78,7 +122,6 @@ func (l *testLanes) stale(m member) {
 }
 
 func (l *testLanes) control() (string, [16]byte) { return l.topic, l.id }
-func (l *testLanes) metadata(lane int32) string  { return fmt.Sprint("lane ", lane) }
 func (l *testLanes) run() string                 { return l.name }
 
 func (l *testLanes) noted(lane int32, offset int64) {
@@ -106,6 +149,8 @@ func (l *testLanes) from(lane int32) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch g := l.logs[lane]; {
+	case g == nil && l.carries:
+		return 0
 	case g == nil:
 		return -1
 	case len(g.pending) > 0:
