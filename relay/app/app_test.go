@@ -476,6 +476,7 @@ func TestRun_Standby(t *testing.T) {
 	t.Parallel()
 	first := newRig(t)
 	first.kafka("")
+	first.cfg["relay.claim"] = "single"
 	endFirst := first.start()
 	first.until("the first", func() bool { return slices.Contains(first.notified(), "READY=1") })
 	first.write(1)

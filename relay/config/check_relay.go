@@ -184,10 +184,10 @@ func (c *checker) claims() {
 	switch {
 	case !rows:
 	case t.Status == "":
-		c.bad("relay.claim", "claim: rows needs a status column", "write claim: single, or name outbox.columns.status")
+		c.bad("relay.claim", "claim: rows needs a status column", "write claim: lanes, or name outbox.columns.status")
 	case c.Outbox.States.Sending == "":
-		c.bad("relay.claim", "claim: rows needs outbox.states.sending", "write the table's word for it, or claim: single")
+		c.bad("relay.claim", "claim: rows needs outbox.states.sending", "write the table's word for it, or claim: lanes")
 	case t.UpdatedAt == "" && t.NextRetryAt == "":
-		c.bad("relay.claim", "claim: rows needs outbox.columns.updated_at or next_retry_at to tell abandoned claims", "name one of them, or write claim: single")
+		c.bad("relay.claim", "claim: rows needs outbox.columns.updated_at or next_retry_at to tell abandoned claims", "name one of them, or write claim: lanes")
 	}
 }

@@ -85,7 +85,7 @@ type Relay struct {
 	Lanes             int           // claim: lanes: how many; fixed by the control topic once it exists
 	Flows             int           // how many send side by side, each its share of the keys
 	SessionTimeout    time.Duration // claim: lanes: how long a silent relay keeps its lanes
-	Delivery          string        // AtLeastOnce or ExactlyOnce
+	Delivery          string        // ExactlyOnce, AtLeastOnce; without lanes at least once is all there is, and the default
 	Batch             int           // events
 	BatchBytes        Size
 	PollInterval      time.Duration // idle sleep
@@ -146,10 +146,10 @@ func Default() Config {
 		Record: Record{Profile: "postrider", Envelope: relay.EnvelopeNone, ContentType: relay.DefaultContentType},
 		Relay: Relay{
 			Source:       "poll",
-			Claim:        relay.ClaimSingle,
+			Claim:        relay.ClaimLanes,
 			Lanes:        16,
 			Flows:        2,
-			Delivery:     AtLeastOnce,
+			Delivery:     ExactlyOnce,
 			Batch:        2000,
 			BatchBytes:   8 * MiB,
 			PollInterval: 500 * time.Millisecond,

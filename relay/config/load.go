@@ -74,6 +74,9 @@ func Load(o Options) (*Loaded, error) {
 	if l.Relay.Name == "" {
 		l.Relay.Name = o.Hostname
 	}
+	if l.Relay.Claim != relay.ClaimLanes && !l.Origin("relay.delivery").given() {
+		l.Relay.Delivery = AtLeastOnce // Kafka has nothing to fence these relays by
+	}
 	l.preferURL()
 	problems = append(problems, d.problems...)
 	problems = append(problems, check(l, o, problems)...)

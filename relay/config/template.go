@@ -41,11 +41,11 @@ var docs = map[string]string{
 	"relay":                 "How events are read, sent and marked.",
 	"relay.name":            "The relay's name in locks and logs. Empty: the host's name.",
 	"relay.source":          "poll is the only source so far.",
-	"relay.claim":           "single: one relay at a time, others stand by; keys keep their order.\nlanes: any number of relays share the keys by a consumer group; keys keep their order.\nrows: any number of relays, a claim is written to each row; no order between relays.",
+	"relay.claim":           "lanes: any number of relays share the keys by a consumer group; keys keep their order.\nsingle: one relay at a time, others stand by; keys keep their order. Kafka needs no group for it.\nrows: any number of relays, a claim is written to each row; no order between relays.",
 	"relay.lanes":           "claim: lanes only: into how many lanes the keys fall, for good: the control topic <outbox.name>.postrider has as many partitions.",
 	"relay.flows":           "How many flows send side by side, each its own share of the keys.",
 	"relay.session_timeout": "claim: lanes only: how long a relay that is silent keeps its lanes. Brokers refuse less than 6s unless told otherwise.\nWith kafka.group.protocol: consumer the brokers decide.",
-	"relay.delivery":        "at-least-once: after a crash some events come twice, with the same id.\nexactly-once: readers of committed records (isolation.level=read_committed) see each once. Needs claim: lanes and Kafka 4.",
+	"relay.delivery":        "exactly-once: readers of committed records (isolation.level=read_committed) see each once. Needs claim: lanes and Kafka 4.\nat-least-once: after a crash some events come twice, with the same id. The default with claim: single and rows.",
 	"relay.batch":           "The most events, and bytes of events, that are read at once.",
 
 	"relay.batch_bytes":                      "",

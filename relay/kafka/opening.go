@@ -96,17 +96,33 @@ func (g *Group) open(ctx context.Context, lanes []int32, m member) error {
 	g.keepLows(lanes)
 	err = g.noteOwner(ctx, lanes, m)
 	g.mu.Lock()
-	var gone []int32
+	var gone, back []int32
 	for _, lane := range lanes {
 		delete(g.late, lane)
-		if err == nil && g.have[lane] && g.id == m.id {
-			g.own[lane] = true
-		} else {
+		switch {
+		case !g.have[lane] || g.id != m.id:
 			gone = append(gone, lane)
+		case err != nil:
+			back = append(back, lane)
+		default:
+			g.own[lane] = true
 		}
 	}
 	g.notify()
 	g.mu.Unlock()
 	g.lose(gone)
+	g.giveBack(ctx, back)
 	return err
+}
+
+// giveBack gives up lanes that are this relay's and were not noted as such, most often because it stops.
+func (g *Group) giveBack(ctx context.Context, lanes []int32) {
+	if len(lanes) == 0 {
+		return
+	}
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.o.GiveTimeout)
+	defer cancel()
+	g.calls <- struct{}{}
+	g.keeper.Give(within, lanes)
+	<-g.calls
 }

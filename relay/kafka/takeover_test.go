@@ -44,7 +44,9 @@ func leaveUnmarked(t *testing.T, seed string, o GroupOptions, times int) {
 	for n := range times {
 		var recs []relay.Record
 		for lane := range o.Lanes {
-			recs = append(recs, row(topic, fmt.Sprint("k", lane), fmt.Sprint(n, "-", lane), lane))
+			r := row(topic, fmt.Sprint("k", lane), fmt.Sprint(n, "-", lane), lane)
+			r.Row = manyBytes + r.Row // progress that takes a record
+			recs = append(recs, r)
 		}
 		wellSent(t, sendTx(t, s, recs...))
 	}

@@ -263,7 +263,7 @@ func TestStatus_NeedsToReadOnly(t *testing.T) {
 				require.Zero(t, code, errOut)
 			}
 			run := []string{"run", "--until-drained", "--timeout", "30s", "--database-url", u.String(), "--set", "http.listen=127.0.0.1:0",
-				"--bootstrap-servers", testServer(t, "POSTRIDER_TEST_KAFKA")}
+				"--bootstrap-servers", testServer(t, "POSTRIDER_TEST_KAFKA"), "--set", "relay.claim=single"}
 			code, _, errOut = postrider(t, run...)
 			require.Equal(t, exitPermission, code, "a relay writes: %s", errOut)
 			if d != outbox.Postgres {
