@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/relay"
 )
 
@@ -110,19 +109,9 @@ func chaosSettings(c chaosRun) settings {
 		env: []string{"POSTRIDER_RELAY_RETRY_MAX_ATTEMPTS=2"},
 	}
 	if c.claim == relay.ClaimLanes {
-		s.env = append(s.env, exactlyOnce()...)
+		s.delivery = exactlyOnce
 	}
 	return s
-}
-
-// exactlyOnce is the relays' configuration for lanes and transactions, in a group of its own.
-func exactlyOnce() []string {
-	return append(lanes(), "POSTRIDER_RELAY_DELIVERY=exactly-once")
-}
-
-// lanes is that for lanes alone.
-func lanes() []string {
-	return []string{"POSTRIDER_RELAY_LANES=6", "POSTRIDER_RELAY_SESSION_TIMEOUT=6s", "POSTRIDER_OUTBOX_NAME=crash-" + outbox.NewID()}
 }
 
 // chaosDistance is how far away Kafka is, so that a kill finds something in flight.

@@ -6,8 +6,11 @@
 // the binary, sends it signals and looks at what it left behind. The comparison (Check) is plain data in
 // and findings out, so that its own tests can show that it sees each kind of defect.
 //
-// The chaos test draws its faults from a seed and prints, when it fails, the line that runs them again.
+// TestMatrix takes a relay to each point of its work, kills it there or makes it stand still, and counts what
+// was lost, doubled and out of order. The chaos test draws its faults from a seed and prints, when it fails,
+// the line that runs them again.
 //
+//	POSTRIDER_CRASH_REPORT=FILE all cases of the matrix, and an account of them
 //	POSTRIDER_CRASH=10m         how long each database is tormented; all databases, not the short three
 //	POSTRIDER_CRASH_SEED=7      draw the faults from this seed
 //	POSTRIDER_CRASH_BINARY=FILE test this binary instead of building one

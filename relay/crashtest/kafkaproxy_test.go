@@ -3,11 +3,13 @@
 package crashtest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -70,6 +72,21 @@ func (k *kafkaLink) request(from io.Reader) ([]byte, error) {
 	defer k.mu.Unlock()
 	k.sent = append(k.sent, r)
 	return buf, nil
+}
+
+// asks is the kind of requests with one of the keys.
+func asks(keys ...kmsg.Key) func([]byte) bool {
+	return func(request []byte) bool {
+		return len(request) > 6 && slices.Contains(keys, kmsg.Key(binary.BigEndian.Uint16(request[4:])))
+	}
+}
+
+// produces is the kind of requests that bring records to a topic, or to none but others. Since version 13 they name
+// topics by their ids.
+func produces(topic [16]byte, others bool) func([]byte) bool {
+	return func(request []byte) bool {
+		return asks(kmsg.Produce)(request) && bytes.Contains(request, topic[:]) != others
+	}
 }
 
 // refuse takes the refused topics out of a produce request.

@@ -105,8 +105,12 @@ func (p *process) command(args ...string) *exec.Cmd {
 
 // alive says whether the process runs.
 func (p *process) alive() bool {
+	run := p.run.Load()
+	if run == nil {
+		return false
+	}
 	select {
-	case <-p.run.Load().done:
+	case <-run.done:
 		return false
 	default:
 		return true

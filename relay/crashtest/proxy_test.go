@@ -4,7 +4,6 @@ package crashtest
 
 import (
 	"bytes"
-	"encoding/binary"
 	"io"
 	"net"
 	"sync"
@@ -32,7 +31,7 @@ type proxy struct {
 	// stopAfter, when set, are texts of requests; a connection that has sent them all, in this order, gets
 	// no replies any more.
 	stopAfter atomic.Pointer[[]string]
-	point     point // where a Kafka client's conversation stops
+	point     point // where the conversation stops
 
 	// cutReply and cutRequest end the connection on which the next reply or request comes, and throw
 	// that away.
@@ -43,42 +42,46 @@ type proxy struct {
 	wait  sync.WaitGroup
 }
 
-// point is a request of a kind, the nth from when it was set: it is held on its way there, or its answer on its
-// way back.
+// point is a request of a kind: from the first one on they are held on their way to the server, or nothing is
+// heard any more on the connections that brought them.
 type point struct {
 	valve
-	key   atomic.Int32 // API key + 1; 0 for none
-	left  atomic.Int32
+	is    atomic.Pointer[func(request []byte) bool] // nil for none
 	reply atomic.Bool
 	met   atomic.Bool
 }
 
-// at stops the conversation at the nth request of the kind.
-func (p *point) at(key int16, nth int, reply bool) {
+// at stops the conversation at requests of the kind.
+func (p *point) at(is func(request []byte) bool, reply bool) {
 	p.met.Store(false)
-	p.left.Store(int32(nth))
 	p.reply.Store(reply)
 	p.hold()
-	p.key.Store(int32(key) + 1)
+	p.is.Store(&is)
 }
 
 func (p *point) lift() {
-	p.key.Store(0)
+	p.is.Store(nil)
 	p.release()
 }
 
-// passes is called with each request; false when its connection ended meanwhile. Once the point was met, what
-// follows of its kind is held too.
+// passes is called with each request; false when its connection ended meanwhile.
 func (p *point) passes(l *link, request []byte) bool {
-	if len(request) < 6 || p.key.Load() != int32(binary.BigEndian.Uint16(request[4:]))+1 || p.left.Add(-1) > 0 {
+	is := p.is.Load()
+	if is == nil || !(*is)(request) {
+		return true
+	}
+	if p.reply.Load() {
+		l.mute.hold()
+		p.met.Store(true)
 		return true
 	}
 	p.met.Store(true)
-	if p.reply.Load() {
-		l.mute.hold()
-		return true
-	}
 	return p.pass(l.gone)
+}
+
+// having is the kind of requests in which a text stands.
+func having(text string) func([]byte) bool {
+	return func(request []byte) bool { return bytes.Contains(request, []byte(text)) }
 }
 
 // valve lets bytes through or holds them.

@@ -16,24 +16,8 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// sharedBy are the settings of relays that share lanes.
-func sharedBy(relays int, exact bool) settings {
-	set := settings{claim: relay.ClaimLanes, relays: relays, env: lanes()}
-	if exact {
-		set.env = exactlyOnce()
-	}
-	return set
-}
-
 // exact says whether the relays send in transactions.
-func (w *world) exact() bool {
-	for _, line := range w.settings.env {
-		if line == "POSTRIDER_RELAY_DELIVERY=exactly-once" {
-			return true
-		}
-	}
-	return false
-}
+func (w *world) exact() bool { return w.settings.delivery == exactlyOnce }
 
 // sharing runs a test with relays that share lanes: on PostgreSQL in both kinds of delivery, elsewhere in
 // transactions, where POSTRIDER_CRASH asks for a long run.
@@ -41,18 +25,14 @@ func sharing(t *testing.T, relays int, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for _, c := range []struct {
 		server
-		exact bool
-	}{{postgres, false}, {postgres, true}, {mysqlServer, true}, {mariadb, true}} {
+		delivery string
+	}{{postgres, atLeastOnce}, {postgres, exactlyOnce}, {mysqlServer, exactlyOnce}, {mariadb, exactlyOnce}} {
 		if c.name != postgres.name && os.Getenv("POSTRIDER_CRASH") == "" {
 			continue
 		}
-		delivery := "at-least-once"
-		if c.exact {
-			delivery = "exactly-once"
-		}
-		t.Run(c.name+"/lanes/"+delivery, func(t *testing.T) {
+		t.Run(c.name+"/lanes/"+c.delivery, func(t *testing.T) {
 			t.Parallel()
-			test(t, sharedWorld(t, c.server, sharedBy(relays, c.exact)))
+			test(t, sharedWorld(t, c.server, settings{claim: relay.ClaimLanes, relays: relays, delivery: c.delivery}))
 		})
 	}
 }
@@ -114,7 +94,7 @@ func TestCase_C09_SharedTerm(t *testing.T) {
 		w.commit(t, len(keys), keys...)
 		w.drained(t, 60*time.Second)
 		for _, r := range w.relays {
-			r.kafka.point.at(int16(kmsg.Produce), 1, true)
+			r.kafka.point.at(asks(kmsg.Produce), true)
 		}
 		many := make([]string, 24) // each relay has some
 		for i := range many {
@@ -147,7 +127,7 @@ func (w *world) shared(t testing.TB) {
 	for _, r := range w.relays {
 		eventually(t, 60*time.Second, func() bool {
 			n, err := r.metric(t, "outbox_lanes_owned")
-			return err == nil && n > 0 && n < 6
+			return err == nil && n > 0 && n < laneCount
 		}, func() string { return r.name + " has no share of the lanes\n" + r.tail(5) })
 	}
 }

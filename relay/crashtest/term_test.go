@@ -3,6 +3,9 @@
 package crashtest
 
 import (
+	"net"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -19,15 +22,16 @@ func TestCase_C09_TermWithinGrace(t *testing.T) {
 	t.Parallel()
 	onEvery(t, func(t *testing.T, s server, mode relay.ClaimMode) {
 		w := sharedWorld(t, s, settings{claim: mode, batch: 10})
+		r := w.relays[0]
+		stops := r.stops(t)
 		w.start(t)
 		w.commit(t, len(keys), keys...)
 		w.drained(t, 60*time.Second)
-		r := w.relays[0]
 		r.kafka.replies.hold()
 		w.commit(t, 6*10, keys...)
 		w.topics.holds(t, len(keys)+10)
 		r.signal(syscall.SIGTERM)
-		time.Sleep(500 * time.Millisecond)
+		stops()
 		require.True(t, r.alive(), "it waits for the answer:\n%s", r.tail(5))
 		r.kafka.heal()
 		code, took := r.ended(t, 15*time.Second)
@@ -36,6 +40,32 @@ func TestCase_C09_TermWithinGrace(t *testing.T) {
 		w.unharmed(t, 10)
 		w.settles(t, 0)
 	})
+}
+
+// stops listens as a service manager does, from the relay's next start on. What it returns waits until the relay
+// says that it stops.
+func (p *process) stops(t *testing.T) func() {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "stops-") // a socket's path must be short
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = socket.Close() })
+	p.env = append(p.env, "NOTIFY_SOCKET="+path)
+	return func() {
+		t.Helper()
+		require.NoError(t, socket.SetReadDeadline(time.Now().Add(10*time.Second)))
+		state := make([]byte, 256)
+		for {
+			n, err := socket.Read(state)
+			require.NoError(t, err, "%s does not say that it stops", p.name)
+			if string(state[:n]) == "STOPPING=1" {
+				return
+			}
+		}
+	}
 }
 
 // unharmed holds the table as an orderly end leaves it: SENT or NEW, at least so many SENT, no attempts.
@@ -89,16 +119,17 @@ func TestCase_C09_TermInTheClaim(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			w := sharedWorld(t, s, settings{claim: relay.ClaimRows, claimTimeout: time.Minute})
+			r := w.relays[0]
+			stops := r.stops(t)
 			w.start(t)
 			w.commit(t, len(keys), keys...)
 			w.drained(t, 60*time.Second)
-			r := w.relays[0]
 			r.db.muteBehind(query("UPDATE"), query("COMMIT"))
 			w.commit(t, inFlight, keys...)
 			w.db.has(t, inFlight, "SENDING")
 			require.True(t, r.db.muted(), "the relay knows of the claim")
 			r.signal(syscall.SIGTERM)
-			time.Sleep(500 * time.Millisecond) // the signal is heard first
+			stops() // the signal is heard first
 			require.True(t, r.alive(), "it waits for the database's answer")
 			r.db.heal()
 			code, _ := r.ended(t, 15*time.Second)
@@ -113,15 +144,16 @@ func TestCase_C09_TermInTheClaim(t *testing.T) {
 func TestCase_C09_SecondSignalCuts(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t, postgres, settings{shutdownTimeout: 30 * time.Second})
+	r := w.relays[0]
+	stops := r.stops(t)
 	w.start(t)
 	w.commit(t, len(keys), keys...)
 	w.drained(t, 60*time.Second)
-	r := w.relays[0]
 	r.kafka.replies.hold()
 	w.commit(t, inFlight, keys...)
 	w.topics.holds(t, len(keys)+inFlight)
 	r.signal(syscall.SIGTERM)
-	time.Sleep(300 * time.Millisecond) // else both may be seen as one
+	stops() // else both signals may be seen as one
 	require.True(t, r.alive())
 	code, took := r.term(t, 10*time.Second)
 	require.NotEqual(t, 0, code)

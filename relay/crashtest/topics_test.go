@@ -5,13 +5,16 @@ package crashtest
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -25,7 +28,7 @@ type topics struct {
 // newTopics creates topics that are deleted at the end.
 func newTopics(t testing.TB, addr string, partitions int32, names ...string) *topics {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(addr, ",")...))
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	k := &topics{addr: addr, admin: kadm.NewClient(client)}
@@ -35,28 +38,57 @@ func newTopics(t testing.TB, addr string, partitions int32, names ...string) *to
 	return k
 }
 
+// create makes a topic with as many replicas as the cluster gives one by itself.
 func (k *topics) create(t testing.TB, partitions int32, name string) {
 	t.Helper()
-	_, err := k.admin.CreateTopic(t.Context(), partitions, 1, nil, name)
+	_, err := k.admin.CreateTopic(t.Context(), partitions, -1, nil, name)
 	require.NoError(t, err)
 	k.names = append(k.names, name)
+	k.delete(t, name)
+}
+
+// delete removes a topic at the end.
+func (k *topics) delete(t testing.TB, name string) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if _, err := k.admin.DeleteTopic(ctx, name); err != nil {
+		if _, err := k.admin.DeleteTopic(ctx, name); err != nil && !errors.Is(err, kerr.UnknownTopicOrPartition) {
 			t.Logf("delete topic %s: %v", name, err)
 		}
 	})
 }
 
-// read returns every record of every topic that a read_committed reader sees, from offset 0.
-func (k *topics) read(t testing.TB) (records []Record) {
+// forget removes what relays make by themselves at the end: the control topic, and its group. A relay that was
+// killed a moment ago is still a member, so the group may stay until the brokers forget it.
+func (k *topics) forget(t testing.TB, control string) {
+	k.delete(t, control)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, _ = k.admin.DeleteGroup(ctx, control)
+	})
+}
+
+// way is a relay's way to Kafka. It leads through a proxy unless the cluster has several brokers.
+func (k *topics) way(t testing.TB) *proxy {
+	t.Helper()
+	if strings.Contains(k.addr, ",") {
+		return &proxy{addr: k.addr}
+	}
+	return newProxy(t, k.addr, kafkaFrames)
+}
+
+// read returns every record of every topic from offset 0: those that a read_committed reader sees, or what was
+// aborted too.
+func (k *topics) read(t testing.TB, committed bool) (records []Record) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	ends, err := k.admin.ListCommittedOffsets(ctx, k.names...)
-	require.NoError(t, err)
-	require.NoError(t, ends.Error())
+	isolation := kgo.ReadUncommitted()
+	if committed {
+		isolation = kgo.ReadCommitted()
+	}
+	ends := k.ends(t)
 	from := map[string]map[int32]kgo.Offset{}
 	left := 0
 	ends.Each(func(o kadm.ListedOffset) {
@@ -72,8 +104,8 @@ func (k *topics) read(t testing.TB) (records []Record) {
 	if left == 0 {
 		return nil
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.addr), kgo.ConsumePartitions(from),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(k.addr, ",")...), kgo.ConsumePartitions(from),
+		kgo.FetchIsolationLevel(isolation), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
 	require.NoError(t, err)
 	defer client.Close()
 	for left > 0 {
@@ -98,6 +130,25 @@ func (k *topics) read(t testing.TB) (records []Record) {
 		})
 	}
 	return records
+}
+
+// ends are the topics' ends once nothing is open below them: brokers answer that a transaction is committed before
+// its marks stand in all partitions, and readers of committed records wait for those.
+func (k *topics) ends(t testing.TB) kadm.ListedOffsets {
+	t.Helper()
+	ends, err := k.admin.ListEndOffsets(t.Context(), k.names...)
+	require.NoError(t, err)
+	require.NoError(t, ends.Error())
+	eventually(t, 20*time.Second, func() bool {
+		committed, err := k.admin.ListCommittedOffsets(t.Context(), k.names...)
+		open := err != nil || committed.Error() != nil
+		ends.Each(func(o kadm.ListedOffset) {
+			c, _ := committed.Lookup(o.Topic, o.Partition)
+			open = open || c.Offset < o.Offset
+		})
+		return !open
+	}, func() string { return "a transaction is open, and no relay is there to end it" })
+	return ends
 }
 
 func recordOf(r *kgo.Record) Record {

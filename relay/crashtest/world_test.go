@@ -22,15 +22,18 @@ type world struct {
 	topics   *topics
 	relays   []*process
 	settings settings
+	outbox   string   // outbox.name: lock, group and control topic are of this world's own
 	types    []string // aggregate types; the topic of a type is its name and "-events"
 	payload  []byte   // of the next commits; nil: a small one
+	struck   func()   // ends what held a relay at its point, once that is struck; does nothing twice
 }
 
 // settings are those that tests change.
 type settings struct {
 	claim           relay.ClaimMode
-	relays          int // defaults to 1
-	batch           int // defaults to 100
+	delivery        string // defaults to at-least-once
+	relays          int    // defaults to 1
+	batch           int    // defaults to 100
 	partitions      int32
 	claimTimeout    time.Duration // defaults to 2 s
 	shutdownTimeout time.Duration // defaults to 10 s
@@ -40,6 +43,9 @@ type settings struct {
 func (s settings) withDefaults() settings {
 	if s.claim == "" {
 		s.claim = relay.ClaimSingle
+	}
+	if s.delivery == "" {
+		s.delivery = atLeastOnce
 	}
 	if s.relays == 0 {
 		s.relays = 1
@@ -59,35 +65,60 @@ func (s settings) withDefaults() settings {
 	return s
 }
 
+// What relay.delivery may say.
+const (
+	atLeastOnce = "at-least-once"
+	exactlyOnce = "exactly-once"
+)
+
+// Lanes of the tests: few, and left by a silent relay as soon as brokers allow.
+const (
+	laneCount      = 6
+	sessionTimeout = 6 * time.Second
+)
+
 // newWorld prepares a test. The relays are not started yet.
 func newWorld(t testing.TB, s server, db, kafka string, set settings) *world {
 	t.Helper()
-	w := &world{db: newDatabase(t, s.dialect, db), settings: set.withDefaults()}
+	w := &world{db: newDatabase(t, s.dialect, db), settings: set.withDefaults(), struck: func() {}}
 	set = w.settings
 	run := w.db.name[len("crash_"):]
 	w.types = []string{"A" + run, "B" + run}
+	w.outbox = "crash-" + run
 	w.topics = newTopics(t, kafka, set.partitions, w.types[0]+"-events", w.types[1]+"-events")
+	w.topics.forget(t, w.control())
 	for i := range set.relays {
-		toDB := newProxy(t, databaseAddr(t, db), nil)
-		toKafka := newProxy(t, kafka, kafkaFrames)
-		w.relays = append(w.relays, newProcess(t, fmt.Sprintf("relay-%d", i+1), toDB, toKafka, append([]string{
-			"POSTRIDER_DATABASE_URL=" + w.db.url(t, toDB.addr),
-			"POSTRIDER_RELAY_CLAIM=" + string(set.claim),
-			"POSTRIDER_RELAY_DELIVERY=at-least-once",
-			"POSTRIDER_RELAY_BATCH=" + strconv.Itoa(set.batch),
-			"POSTRIDER_RELAY_CLAIM_TIMEOUT=" + set.claimTimeout.String(),
-			"POSTRIDER_RELAY_SHUTDOWN_TIMEOUT=" + set.shutdownTimeout.String(),
-			"POSTRIDER_RELAY_POLL_INTERVAL=100ms",
-		}, set.env...)...))
+		w.relays = append(w.relays, w.newRelay(t, fmt.Sprintf("relay-%d", i+1), set))
 	}
 	return w
 }
+
+// newRelay prepares a relay of this world, with ways of its own to its servers.
+func (w *world) newRelay(t testing.TB, name string, set settings) *process {
+	t.Helper()
+	toDB := newProxy(t, databaseAddr(t, w.db.server), nil)
+	return newProcess(t, name, toDB, w.topics.way(t), append([]string{
+		"POSTRIDER_DATABASE_URL=" + w.db.url(t, toDB.addr),
+		"POSTRIDER_OUTBOX_NAME=" + w.outbox,
+		"POSTRIDER_RELAY_CLAIM=" + string(set.claim),
+		"POSTRIDER_RELAY_DELIVERY=" + set.delivery,
+		"POSTRIDER_RELAY_LANES=" + strconv.Itoa(laneCount),
+		"POSTRIDER_RELAY_SESSION_TIMEOUT=" + sessionTimeout.String(),
+		"POSTRIDER_RELAY_BATCH=" + strconv.Itoa(set.batch),
+		"POSTRIDER_RELAY_CLAIM_TIMEOUT=" + set.claimTimeout.String(),
+		"POSTRIDER_RELAY_SHUTDOWN_TIMEOUT=" + set.shutdownTimeout.String(),
+		"POSTRIDER_RELAY_POLL_INTERVAL=100ms",
+	}, set.env...)...)
+}
+
+// control is the topic, and the group, through which relays share lanes.
+func (w *world) control() string { return w.outbox + ".postrider" }
 
 // start starts every relay that does not run.
 func (w *world) start(t testing.TB) {
 	t.Helper()
 	for _, r := range w.relays {
-		if r.run.Load() == nil || !r.alive() {
+		if !r.alive() {
 			r.start(t)
 		}
 	}
@@ -153,7 +184,7 @@ func (w *world) terminated(t testing.TB) {
 // check compares everything. The relays must have ended.
 func (w *world) check(t testing.TB, attempts []Attempt, rules Rules) Report {
 	t.Helper()
-	h := History{Attempts: attempts, Records: w.topics.read(t)}
+	h := History{Attempts: attempts, Records: w.topics.read(t, true)}
 	h.Ledger, h.Rows = w.db.read(t)
 	w.checkLogs(t)
 	return Check(h, rules)

@@ -203,13 +203,14 @@ func TestOpen_sessions(t *testing.T) {
 		dsn, _ := v.newDatabase(t, "")
 		s := openStore(t, dsn, ownTable())
 		var mode, isolation, zone string
-		var wait int
-		require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT @@sql_mode, @@"+s.server.isolationVariable()+", @@time_zone, @@innodb_lock_wait_timeout").
-			Scan(&mode, &isolation, &zone, &wait))
+		var wait, silent int
+		require.NoError(t, s.db.QueryRowContext(t.Context(), "SELECT @@sql_mode, @@"+s.server.isolationVariable()+", @@time_zone, @@innodb_lock_wait_timeout, @@wait_timeout").
+			Scan(&mode, &isolation, &zone, &wait, &silent))
 		require.Contains(t, mode, "STRICT_ALL_TABLES")
 		require.Equal(t, "READ-COMMITTED", isolation)
 		require.Equal(t, "+00:00", zone)
 		require.Equal(t, 5, wait)
+		require.Equal(t, 5, silent, "a session that stands still lets go of its rows before another relay has its lanes")
 	})
 }
 

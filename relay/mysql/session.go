@@ -112,6 +112,11 @@ func (s *server) noteCluster(ctx context.Context, db *sql.DB) {
 	}
 }
 
+// quietFor is how long a session may say nothing. The server ends it then, and its transaction: a relay that stands
+// still inside a mark, or whose machine vanished, would keep the rows locked for hours otherwise, and whoever takes
+// its lanes over has to mark them. It is less than the shortest session of a consumer group.
+const quietFor = 5 * time.Second
+
 // configure prepares the sessions of the relay's pool.
 func (s *server) configure(c *driver.Config, o relay.StoreOptions, timeout time.Duration) {
 	c.InterpolateParams = true // one round trip a statement, and results as text
@@ -123,6 +128,7 @@ func (s *server) configure(c *driver.Config, o relay.StoreOptions, timeout time.
 	c.Params = map[string]string{
 		"sql_mode":                 "'" + strictMode + "'",
 		"innodb_lock_wait_timeout": "5",
+		"wait_timeout":             strconv.Itoa(int(quietFor.Seconds())),
 		s.isolationVariable():      "'READ-COMMITTED'",
 		"autocommit":               "1",
 	}

@@ -131,6 +131,7 @@ func open(config *driver.Config) (*sql.DB, error) {
 	db.SetMaxOpenConns(4)
 	db.SetMaxIdleConns(3)
 	db.SetConnMaxLifetime(30 * time.Minute)
+	db.SetConnMaxIdleTime(quietFor / 2) // before the server ends it
 	return db, nil
 }
 
