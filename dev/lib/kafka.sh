@@ -40,44 +40,61 @@ kafka_storage() {
         kafka.tools.StorageTool "$@"
 }
 
-kafka_exec() {
+kafka_exec() { broker_exec -Xms512m -Xmx512m; }
+
+# broker_exec FLAG… becomes a broker; its files lie beside the data directory.
+broker_exec() {
     ulimit -n "$(ulimit -H -n)" || true # a file and a map for each segment of each test's topics
-    exec setsid "$(kafka_java_command)" -Xms512m -Xmx512m -XX:+UseSerialGC \
+    exec setsid "$(kafka_java_command)" "$@" -XX:+UseSerialGC \
         -Dlog4j2.configurationFile="../log4j2.properties" -cp "$KAFKA_DIR/lib/*" \
         kafka.Kafka ../server.properties
 }
 
-# The broker accepts connections before it serves; its log says when it does.
-kafka_answers() { grep -q 'Kafka Server started' "$INSTANCE_DIR/kafka/log" && listening "$(kafka_port)"; }
+kafka_answers() { broker_answers kafka "$(kafka_port)"; }
 
-# Internal topics are small and have one replica. Records are kept by size, never by age: a test may
-# write records dated years ago and must find them again. The cleaner's buffer is cut to leave the
-# heap to the broker. The data directory is named from within, since Kafka splits paths at commas. A
-# killed broker may register again only when its session has ended: 9 s by
-# default, and the heartbeat never leaves this process, so 4 s do.
+# broker_answers NAME PORT: a broker accepts connections before it serves; its log says when it does.
+broker_answers() { grep -q 'Kafka Server started' "$INSTANCE_DIR/$1/log" && listening "$2"; }
+
 kafka_properties() {
-    local broker controller
-    broker=127.0.0.1:$(port "$KAFKA_PORT")
+    local controller
     controller=127.0.0.1:$(port "$KAFKA_CONTROLLER_PORT")
     cat <<PROPERTIES
-process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=$controller
-listeners=PLAINTEXT://$broker,CONTROLLER://$controller
-advertised.listeners=PLAINTEXT://$broker
+$(broker_listeners "127.0.0.1:$(kafka_port)" "$controller")
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+$(broker_habits)
+PROPERTIES
+}
+
+# broker_listeners BROKER CONTROLLER are the addresses of a node that is both.
+broker_listeners() {
+    cat <<PROPERTIES
+process.roles=broker,controller
+listeners=PLAINTEXT://$1,CONTROLLER://$2
+advertised.listeners=PLAINTEXT://$1
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+PROPERTIES
+}
+
+# Internal topics are small. Records are kept by size, never by age: a test may write records dated
+# years ago and must find them again. The cleaner's buffer is cut to leave the heap to the broker. The
+# data directory is named from within, since Kafka splits paths at commas. A killed broker may register
+# again only when its session has ended: 9 s by default, and the heartbeat never leaves this machine,
+# so 4 s do.
+broker_habits() {
+    cat <<'PROPERTIES'
 log.dirs=../data
 num.partitions=8
 auto.create.topics.enable=false
-offsets.topic.replication.factor=1
 offsets.topic.num.partitions=8
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=8
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 group.consumer.min.session.timeout.ms=6000
 group.consumer.min.heartbeat.interval.ms=500

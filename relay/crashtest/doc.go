@@ -7,7 +7,8 @@
 // and findings out, so that its own tests can show that it sees each kind of defect.
 //
 // TestMatrix takes a relay to each point of its work, kills it there or makes it stand still, and counts what
-// was lost, doubled and out of order. The chaos test draws its faults from a seed and prints, when it fails,
+// was lost, doubled and out of order; dev/crash runs all of its cases and those that belong to it (three
+// brokers, networks, mixed fleets), and writes the page docs/crash-matrix.md. The chaos test draws its faults from a seed and prints, when it fails,
 // the line that runs them again.
 //
 //	POSTRIDER_CRASH_REPORT=FILE all cases of the matrix, and an account of them

@@ -39,8 +39,20 @@ func (w *world) some(t *testing.T, more int) {
 	}, func() string { return "no more events are sent" })
 }
 
+// caughtUp waits until all that is written by now is sent.
+func (w *world) caughtUp(t *testing.T) time.Duration {
+	t.Helper()
+	began, newest, left := time.Now(), 0, 0
+	require.NoError(t, w.db.QueryRowContext(t.Context(), "SELECT max(id) FROM outbox_events").Scan(&newest))
+	eventually(t, 60*time.Second, func() bool {
+		err := w.db.QueryRowContext(t.Context(), w.db.sql("SELECT count(*) FROM outbox_events WHERE id <= ? AND status <> 'SENT'"), newest).Scan(&left)
+		return err == nil && left == 0
+	}, func() string { return fmt.Sprintf("%d events are not sent", left) })
+	return time.Since(began)
+}
+
 // over ends the traffic and holds that everything is sent, once and in order.
-func (w *world) over(t *testing.T, tr *traffic, doubles int) {
+func (w *world) over(t *testing.T, tr *traffic, doubles int) Report {
 	t.Helper()
 	w.some(t, 50)
 	tr.end()
@@ -49,6 +61,7 @@ func (w *world) over(t *testing.T, tr *traffic, doubles int) {
 	r := w.check(t, tr.attempts, Rules{Ordered: true, MaxDoubles: doubles})
 	t.Logf("drained in %s: %s", took.Round(time.Millisecond), r)
 	require.Empty(t, r.Findings)
+	return r
 }
 
 // TestCase_P08_OutageCostsNothing: Kafka is a black hole, then silent, then refuses connections. Events

@@ -178,6 +178,12 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", strconv.Itoa(sideBySide))
 	}
 	code := m.Run()
+	if long() {
+		if err := account.write(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
 	if builtIn != "" {
 		_ = os.RemoveAll(builtIn)
 	}

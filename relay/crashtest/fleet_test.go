@@ -1,0 +1,129 @@
+//go:build unix
+
+package crashtest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/relay"
+)
+
+var fleetSection = section{
+	title: "Fleets of two kinds",
+	about: "Two relays under traffic are restarted one after the other with another configuration, and then back, as deployments\n" +
+		"do; meanwhile both kinds are at work, or the newcomer waits.",
+	columns: []string{"database", "from", "to"},
+	took:    "longest until caught up",
+}
+
+// kind is how a fleet is configured.
+type kind struct {
+	claim    relay.ClaimMode
+	delivery string
+}
+
+func (k kind) String() string { return string(k.claim) + ", " + k.delivery }
+
+func (k kind) env() []string {
+	return []string{"POSTRIDER_RELAY_CLAIM=" + string(k.claim), "POSTRIDER_RELAY_DELIVERY=" + k.delivery}
+}
+
+// TestFleet_Deploy rolls a fleet from one kind to another and back, with services writing on.
+func TestFleet_Deploy(t *testing.T) {
+	t.Parallel()
+	number := 0
+	for _, c := range []struct{ from, to kind }{
+		{kind{relay.ClaimLanes, atLeastOnce}, kind{relay.ClaimLanes, exactlyOnce}},
+	} {
+		for _, s := range []server{postgres, mysqlServer, mariadb} {
+			if !long() && s != postgres {
+				continue
+			}
+			number++
+			t.Run(fmt.Sprintf("%s/%s to %s", s.name, c.from, c.to), func(t *testing.T) {
+				t.Parallel()
+				w := sharedWorld(t, s, settings{claim: c.from.claim, delivery: c.from.delivery, relays: 2, batch: 20})
+				w.start(t)
+				for _, r := range w.relays {
+					r.ready(t)
+				}
+				tr := newTraffic(t, w.db, w.types...)
+				tr.start(t, 1)
+				w.some(t, 50)
+				var longest time.Duration
+				for _, k := range []kind{c.to, c.from} {
+					for _, r := range w.relays {
+						code, _ := r.term(t, w.settings.shutdownTimeout+20*time.Second)
+						require.Equal(t, 0, code, r.tail(10))
+						r.env = append(r.env, k.env()...)
+						r.start(t)
+						r.ready(t)
+						longest = max(longest, w.caughtUp(t))
+					}
+				}
+				r := w.over(t, tr, 0)
+				require.Zero(t, r.Doubled)
+				account.add(line{fleetSection, number, []string{s.name, c.from.String(), c.to.String()}, r, w.uncommitted(t), longest})
+			})
+		}
+	}
+}
+
+// conflict is the exit code of a relay that may not work beside those that are there.
+const conflict = 5
+
+// TestFleet_LaneCount: the number of lanes is fixed by the control topic. A relay that is told another one stops and
+// names both; the others do not notice.
+func TestFleet_LaneCount(t *testing.T) {
+	t.Parallel()
+	w := sharedWorld(t, postgres, settings{claim: relay.ClaimLanes, relays: 2, delivery: exactlyOnce})
+	w.relays[0].start(t)
+	w.commit(t, len(keys), keys...)
+	w.drained(t, 60*time.Second)
+	stranger := w.relays[1]
+	stranger.env = append(stranger.env, fmt.Sprintf("POSTRIDER_RELAY_LANES=%d", laneCount+1))
+	stranger.refused(t, fmt.Sprint(laneCount), fmt.Sprint(laneCount+1))
+	w.commit(t, inFlight, keys...)
+	w.drained(t, 10*time.Second)
+	w.terminated(t)
+	require.Zero(t, w.good(t, Rules{Ordered: true}).Doubled)
+}
+
+// TestFleet_AnotherTable: an outbox name belongs to one table. A relay on another database under the same name stops
+// and names both, and takes no lane.
+func TestFleet_AnotherTable(t *testing.T) {
+	t.Parallel()
+	w := sharedWorld(t, postgres, settings{claim: relay.ClaimLanes, delivery: exactlyOnce})
+	other := sharedWorld(t, postgres, settings{claim: relay.ClaimLanes, delivery: exactlyOnce})
+	w.start(t)
+	w.commit(t, len(keys), keys...)
+	w.drained(t, 60*time.Second)
+	stranger := other.relays[0]
+	stranger.env = append(stranger.env, "POSTRIDER_OUTBOX_NAME="+w.outbox)
+	other.commit(t, inFlight, keys...)
+	stranger.refused(t, w.db.name, other.db.name)
+	other.db.has(t, inFlight, "NEW")
+	w.commit(t, inFlight, keys...)
+	w.drained(t, 10*time.Second)
+	w.terminated(t)
+	require.Zero(t, w.good(t, Rules{Ordered: true}).Doubled)
+}
+
+// refused starts a relay that must end by itself as one that conflicts with others, and say with what.
+func (p *process) refused(t *testing.T, names ...string) {
+	t.Helper()
+	p.start(t)
+	select {
+	case <-p.run.Load().done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s works on:\n%s", p.name, p.tail(10))
+	}
+	require.Equal(t, conflict, p.run.Load().cmd.ProcessState.ExitCode(), p.tail(10))
+	for _, name := range names {
+		require.Contains(t, p.tail(3), name)
+	}
+}
