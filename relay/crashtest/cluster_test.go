@@ -69,7 +69,7 @@ func TestCluster(t *testing.T) {
 				env: []string{"POSTRIDER_RELAY_RETRY_MAX_ATTEMPTS=2"},
 			})
 			w.start(t)
-			w.shared(t, laneCount/2, laneCount/2)
+			w.divided(t, laneCount/2, laneCount/2)
 			tr := newTraffic(t, w.db, w.types...)
 			tr.start(t, 1)
 			w.some(t, 50)

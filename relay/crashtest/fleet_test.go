@@ -48,9 +48,7 @@ func TestFleet_Deploy(t *testing.T) {
 				t.Parallel()
 				w := sharedWorld(t, s, settings{claim: c.from.claim, delivery: c.from.delivery, relays: 2, batch: 20})
 				w.start(t)
-				for _, r := range w.relays {
-					r.ready(t)
-				}
+				w.ready(t)
 				tr := newTraffic(t, w.db, w.types...)
 				tr.start(t, 1)
 				w.some(t, 50)
@@ -76,8 +74,8 @@ func TestFleet_Deploy(t *testing.T) {
 // conflict is the exit code of a relay that may not work beside those that are there.
 const conflict = 5
 
-// TestFleet_LaneCount: the number of lanes is fixed by the control topic. A relay that is told another one stops and
-// names both; the others do not notice.
+// TestFleet_LaneCount: the number of lanes is fixed by the control topic. A relay that is told another one waits
+// while others are at work, who do not notice, and says why; when they are gone it stops, and names both numbers.
 func TestFleet_LaneCount(t *testing.T) {
 	t.Parallel()
 	w := sharedWorld(t, postgres, settings{claim: relay.ClaimLanes, relays: 2, delivery: exactlyOnce})
@@ -86,10 +84,15 @@ func TestFleet_LaneCount(t *testing.T) {
 	w.drained(t, 60*time.Second)
 	stranger := w.relays[1]
 	stranger.env = append(stranger.env, fmt.Sprintf("POSTRIDER_RELAY_LANES=%d", laneCount+1))
-	stranger.refused(t, fmt.Sprint(laneCount), fmt.Sprint(laneCount+1))
+	stranger.start(t)
+	eventually(t, 30*time.Second, func() bool { return stranger.said("another relay owns the table") > 0 },
+		func() string { return "it does not wait:\n" + stranger.tail(5) })
+	require.Contains(t, stranger.tail(1), "relay.lanes")
 	w.commit(t, inFlight, keys...)
 	w.drained(t, 10*time.Second)
-	w.terminated(t)
+	code, _ := w.relays[0].term(t, 20*time.Second)
+	require.Equal(t, 0, code)
+	stranger.refused(t, fmt.Sprint(laneCount), fmt.Sprint(laneCount+1))
 	require.Zero(t, w.good(t, Rules{Ordered: true}).Doubled)
 }
 
@@ -105,6 +108,7 @@ func TestFleet_AnotherTable(t *testing.T) {
 	stranger := other.relays[0]
 	stranger.env = append(stranger.env, "POSTRIDER_OUTBOX_NAME="+w.outbox)
 	other.commit(t, inFlight, keys...)
+	stranger.start(t)
 	stranger.refused(t, w.db.name, other.db.name)
 	other.db.has(t, inFlight, "NEW")
 	w.commit(t, inFlight, keys...)
@@ -113,10 +117,9 @@ func TestFleet_AnotherTable(t *testing.T) {
 	require.Zero(t, w.good(t, Rules{Ordered: true}).Doubled)
 }
 
-// refused starts a relay that must end by itself as one that conflicts with others, and say with what.
+// refused waits until a relay ends by itself, as one that conflicts with others, and says with what.
 func (p *process) refused(t *testing.T, names ...string) {
 	t.Helper()
-	p.start(t)
 	select {
 	case <-p.run.Load().done:
 	case <-time.After(30 * time.Second):

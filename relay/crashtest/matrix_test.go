@@ -108,7 +108,7 @@ func (w *world) falls(t *testing.T, number int, c matrixCase) {
 		w.heal() // what the brokers and the database had not got yet comes now
 		fallen.signal(syscall.SIGCONT)
 		w.commit(t, inFlight, keys...)
-		w.shared(t, laneCount/2, laneCount/2)
+		w.divided(t, laneCount/2, laneCount/2)
 	}
 	w.commit(t, inFlight, keys...)
 	w.drained(t, 60*time.Second)
@@ -135,7 +135,7 @@ func (w *world) falls(t *testing.T, number int, c matrixCase) {
 func (w *world) uncommitted(t *testing.T) (doubled int) {
 	t.Helper()
 	seen := map[string]bool{}
-	for _, r := range w.topics.read(t, false) {
+	for _, r := range w.topics.everything(t) {
 		if seen[r.EventID] {
 			doubled++
 		}

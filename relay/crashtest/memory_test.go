@@ -28,7 +28,7 @@ func TestCase_C16_BigEvents(t *testing.T) {
 	}{
 		"postgres":                    {postgres, settings{claim: relay.ClaimSingle}},
 		"mysql":                       {mysqlServer, settings{claim: relay.ClaimSingle}},
-		"postgres/lanes/exactly-once": {postgres, sharedBy(2, true)},
+		"postgres/lanes/exactly-once": {postgres, settings{claim: relay.ClaimLanes, relays: 2, delivery: exactlyOnce}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n, size, most = 160, 2_000_000, 256 << 10 // KiB

@@ -47,7 +47,7 @@ func TestNetwork(t *testing.T) {
 				w := sharedWorld(t, s, settings{claim: relay.ClaimLanes, relays: 2, delivery: delivery, batch: 20,
 					env: []string{"POSTRIDER_RELAY_RETRY_MAX_ATTEMPTS=2"}})
 				w.start(t)
-				w.shared(t, laneCount/2, laneCount/2)
+				w.divided(t, laneCount/2, laneCount/2)
 				tr := newTraffic(t, w.db, w.types...)
 				tr.start(t, 1)
 				w.some(t, 50)

@@ -45,8 +45,8 @@ func (s shares) String() string {
 	return strings.TrimPrefix(fmt.Sprintf("stable %t, lanes %v (%v)", s.stable, s.lanes, s.err), "map")
 }
 
-// shared waits until each of the relays has so many lanes.
-func (w *world) shared(t testing.TB, want ...int) {
+// divided waits until each of the relays has so many lanes.
+func (w *world) divided(t testing.TB, want ...int) {
 	t.Helper()
 	var s shares
 	eventually(t, 60*time.Second, func() bool {

@@ -49,7 +49,7 @@ func TestTakeOver_Times(t *testing.T) {
 				t.Parallel()
 				w := sharedWorld(t, postgres, settings{claim: relay.ClaimLanes, relays: 2, delivery: delivery})
 				w.start(t)
-				w.shared(t, laneCount/2, laneCount/2)
+				w.divided(t, laneCount/2, laneCount/2)
 				w.commit(t, len(many), many...)
 				w.drained(t, 60*time.Second)
 				began := time.Now()

@@ -78,16 +78,16 @@ func (k *topics) way(t testing.TB) *proxy {
 	return newProxy(t, k.addr, kafkaFrames)
 }
 
-// read returns every record of every topic from offset 0: those that a read_committed reader sees, or what was
-// aborted too.
-func (k *topics) read(t testing.TB, committed bool) (records []Record) {
+// read returns every record of every topic that a read_committed reader sees, from offset 0.
+func (k *topics) read(t testing.TB) []Record { return k.records(t, kgo.ReadCommitted()) }
+
+// everything is read for a read_uncommitted reader, who sees what was aborted too.
+func (k *topics) everything(t testing.TB) []Record { return k.records(t, kgo.ReadUncommitted()) }
+
+func (k *topics) records(t testing.TB, isolation kgo.IsolationLevel) (records []Record) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	isolation := kgo.ReadUncommitted()
-	if committed {
-		isolation = kgo.ReadCommitted()
-	}
 	ends := k.ends(t)
 	from := map[string]map[int32]kgo.Offset{}
 	left := 0

@@ -184,7 +184,7 @@ func (w *world) terminated(t testing.TB) {
 // check compares everything. The relays must have ended.
 func (w *world) check(t testing.TB, attempts []Attempt, rules Rules) Report {
 	t.Helper()
-	h := History{Attempts: attempts, Records: w.topics.read(t, true)}
+	h := History{Attempts: attempts, Records: w.topics.read(t)}
 	h.Ledger, h.Rows = w.db.read(t)
 	w.checkLogs(t)
 	return Check(h, rules)
