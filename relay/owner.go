@@ -196,12 +196,33 @@ func (w *owner) markSent(ctx context.Context, sent []SentRow) (marked int, err e
 		if len(outs) == 0 {
 			continue
 		}
+		w.logRevived(outs)
 		if _, err := w.store.Settle(ctx, outs); err != nil {
 			return marked, err
 		}
 		marked += len(outs)
 	}
 	return marked, nil
+}
+
+// logRevived tells of events that a relay gave up which did not know that they had been sent: a person who was
+// told that they are dead need not act any more.
+func (w *owner) logRevived(outs []Outcome) {
+	const most = 20 // lines
+	n := 0
+	for i := range outs {
+		if outs[i].From != StateDead {
+			continue
+		}
+		if n++; n <= most {
+			r := &outs[i].Receipt
+			w.log.Warn("event was marked DEAD by a relay that had lost its lane, but it had been sent: marked SENT",
+				"event_id", outs[i].EventID, "topic", r.Topic, "partition", r.Partition, "offset", r.Offset)
+		}
+	}
+	if n > most {
+		w.log.Warn("more events that were marked DEAD had been sent: marked SENT", "events", n-most)
+	}
 }
 
 // Low implements LaneKeeper. The Store's position is that of the lanes it reads, so it holds for a lane only

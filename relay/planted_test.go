@@ -40,7 +40,7 @@ var plantedBugs = []planted{
 	{"gate not loaded at restart", []change{{"relay.go", "	r.gate.load(ds)\n", ""}}},
 	{"handBack forgets to reopen", []change{{"gate.go", "	g.close(k, e.Row)\n	g.open(*e.Key, k)\n", "	if g.close(k, e.Row); len(k.doubts) == 0 && k.busy == 0 {\n		k.shut = false\n		g.shut--\n	}\n"}}},
 	{"mark without the claim's condition", []change{{"relaytest/fake_store.go", "r := s.db.row(o.Row)", "r := s.db.event(o.EventID)"}, {"relaytest/fake_store.go",
-		`if r == nil || r.state != o.From && !s.newer(r, o) || o.Claim != "" && r.token != o.Claim {`, "if r == nil {"}}},
+		`if r == nil || !s.applies(r, o) || o.Claim != "" && r.token != o.Claim {`, "if r == nil {"}}},
 	{"attempts counted during an outage", []change{
 		{"verdict.go", "blameless := f.Class == ClassUnavailable || f.Class == ClassRelay", "blameless := false"},
 		{"verdict.go", "if f.Class != ClassRetriable && f.Class != ClassPermanent {", "if f.Class == ClassHeld {"}}},
@@ -74,7 +74,9 @@ var plantedBugs = []planted{
 	{"lanes: foreign rows are sent", []change{{"poller.go", "		if p.owner.has(e) {\n", "		if true || p.owner.has(e) {\n"}, {"sender.go", "!s.owner.has(e) || !s.gate.passes(e)", "!s.gate.passes(e)"},
 		{"relaytest/fake_transactions.go", " || !t.s.m.holds(lanes)", ""}}},
 	{"lanes: nobody fences", []change{{"relaytest/fake_transactions.go", " || !t.s.m.holds(lanes)", ""}}},
-	{"lanes: SENT does not outdo a late verdict", []change{{"relaytest/fake_store.go", "return s.o.Claim == relay.ClaimLanes && o.State", "return s.o.Claim == \"\" && o.State"}}},
+	{"lanes: SENT does not outdo a late verdict", []change{{"relaytest/fake_store.go", "if s.o.Claim == relay.ClaimLanes && o.State", "if s.o.Claim == \"\" && o.State"}}},
+	{"lanes: SENT does not outdo DEAD", []change{{"relaytest/fake_store.go", "r.state == relay.StateFailed || r.state == relay.StateDead && !r.discarded()", "r.state == relay.StateFailed"}}},
+	{"lanes: SENT outdoes what a person gave up", []change{{"relaytest/fake_store.go", "r.state == relay.StateDead && !r.discarded()\n}", "r.state == relay.StateDead\n}"}}},
 	{"lanes: a run until drained does not wait for lanes", []change{{"relay.go", " && !r.owner.waiting()", ""}}},
 }
 

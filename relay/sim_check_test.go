@@ -32,7 +32,7 @@ func (w *world) act(over <-chan struct{}) {
 			case n < 2:
 				_, _, _ = admin.Retry(context.Background(), one, false)
 			case n < 4:
-				_, _, _ = admin.Discard(context.Background(), one, "not needed", false)
+				w.giveUp(admin, one)
 			case n == 4 && w.onDead == relay.OnDeadHold && row.Key != nil && !(w.lanes > 0 && w.cursor):
 				// Else no gate leads back to it: a relay that takes the lane over begins to read behind it.
 				s := relay.StateNew
@@ -43,6 +43,35 @@ func (w *world) act(over <-chan struct{}) {
 				w.mu.Unlock()
 				w.db.Edit(row.EventID, relaytest.Edit{Delete: true})
 			}
+		}
+	}
+}
+
+// giveUp discards dead events, as a person does.
+func (w *world) giveUp(admin relay.Admin, f relay.Filter) {
+	_, _, _ = admin.Discard(context.Background(), f, "not needed", false)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, row := range w.db.Pending() {
+		if row.State == relay.StateDead && discarded(row) {
+			w.givenUp[row.EventID] = true
+		}
+	}
+}
+
+// checkDead holds that nothing is DEAD which is in its topic, once every relay knows what became of its work.
+func (w *world) checkDead() {
+	sent := map[string]bool{}
+	for _, topic := range w.kafka.Topics() {
+		for _, p := range w.kafka.Records(topic) {
+			for _, r := range p {
+				sent[r.Header("event_id")] = sent[r.Header("event_id")] || topic != w.deadTopic
+			}
+		}
+	}
+	for _, row := range w.db.Pending() {
+		if row.State == relay.StateDead && !discarded(row) && sent[row.EventID] {
+			w.fail("P9: event %s is DEAD and yet in its topic: %v", row.EventID, row)
 		}
 	}
 }

@@ -134,6 +134,8 @@ func (s *session) fault(c relaytest.FakeCall) (f relaytest.FakeFault) {
 		}
 	case r.Float64() < w.slowReads && c.Op == "Fetch":
 		f.Wait, f.Late = time.Duration(r.Int64N(int64(slowest))), time.Duration(r.Int64N(int64(slowest)))
+	case c.Op == "Settle" && r.Float64() < w.slowMarks:
+		f.Wait = time.Duration(r.Int64N(int64(2 * w.session)))
 	}
 	if f != (relaytest.FakeFault{}) {
 		s.mu.Lock()
@@ -174,6 +176,9 @@ func (s *session) Settle(ctx context.Context, outs []relay.Outcome) ([]relay.Row
 			s.w.fail("P9: event %s was SENT and is %s after a mark of %s", o.EventID, row.State, s.name)
 		}
 		s.w.sent[o.EventID] = row.State == relay.StateSent
+		if there && s.w.givenUp[o.EventID] && row.State != relay.StateDead {
+			s.w.fail("P9: event %s was given up by a person and is %s after a mark of %s", o.EventID, row.State, s.name)
+		}
 		if err == nil {
 			delete(s.inFlight, o.Row)
 			s.w.checkVerdict(o)

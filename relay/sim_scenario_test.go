@@ -44,6 +44,7 @@ type scenario struct {
 	flaky       float64 // share of records that fail for no fault of theirs
 	dbFlaky     float64 // share of calls to the store that go wrong
 	slowReads   float64
+	slowMarks   float64 // and what one relay may send, another may not
 	ends        float64 // how often a relay ends, per minute
 	people      bool
 	shuffle     bool
@@ -120,7 +121,8 @@ func newLaneScenario(seed uint64) scenario {
 		s.pauses = float64(1 + r.IntN(5))
 	}
 	if r.IntN(4) == 0 { // verdicts that come when the lane is another's
-		s.relays, s.pauses, s.badEvents, s.attempts, s.dbFlaky = 2+r.IntN(3), 12, 0.4, 5, 0
+		s.relays, s.pauses, s.badEvents, s.attempts, s.dbFlaky = 2+r.IntN(3), 12, 0.4, pick(1, 1, 5), 0
+		s.slowMarks, s.ends, s.drained = 0.4, float64(r.IntN(4)), false
 	}
 	if r.IntN(2) == 0 {
 		s.unknown = []float64{0.02, 0.1, 0.4}[r.IntN(3)]

@@ -1,7 +1,6 @@
 package relay_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -119,6 +118,10 @@ func (w *world) stopAll(ss []*session) {
 func (w *world) settleDown(last *[]*session) {
 	const limit = 30 * time.Minute
 	people := w.db.Open(relaytest.FakeStoreOptions{StoreOptions: relay.StoreOptions{Name: "people"}})
+	if w.lanes > 0 {
+		time.Sleep(time.Minute)
+		w.checkDead()
+	}
 	began := time.Now()
 	for life := 1; w.pending() > 0; life++ {
 		if time.Since(began) > limit {
@@ -128,7 +131,7 @@ func (w *world) settleDown(last *[]*session) {
 		if w.drained {
 			w.drain1(life)
 		}
-		_, _, _ = people.Discard(context.Background(), relay.Filter{}, "given up", false)
+		w.giveUp(people, relay.Filter{})
 		time.Sleep(2 * time.Second)
 	}
 	if w.drained { // for the checks of what a running relay holds
@@ -141,7 +144,7 @@ func (w *world) settleDown(last *[]*session) {
 func (w *world) makeRoom() {
 	if w.maxBlocked < 100 {
 		people := w.db.Open(relaytest.FakeStoreOptions{StoreOptions: relay.StoreOptions{Name: "people"}})
-		_, _, _ = people.Discard(context.Background(), relay.Filter{}, "given up", false)
+		w.giveUp(people, relay.Filter{})
 	}
 }
 

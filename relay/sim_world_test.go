@@ -31,6 +31,7 @@ type world struct {
 	asked     map[string]int    // answers that a record of the event was asked for
 	verdicts  map[string]int    // that the event was told
 	wasDead   map[string]bool
+	givenUp   map[string]bool // discarded by a person
 	sent      map[string]bool // were seen SENT in the table
 	deleted   map[string]bool // by a person
 	excused   map[string]int  // doubles that a crash accounts for
@@ -51,7 +52,7 @@ func newWorld(t *testing.T, s scenario) *world {
 	w := &world{
 		scenario: s, t: t, start: time.Now(), db: relaytest.NewFakeDB(), kafka: relaytest.NewFakeKafka(s.partitions),
 		locks: map[string]chan struct{}{}, ledger: map[string]commit{}, asked: map[string]int{}, verdicts: map[string]int{},
-		wasDead: map[string]bool{}, sent: map[string]bool{}, deleted: map[string]bool{}, excused: map[string]int{}, unsettled: map[string]int{},
+		wasDead: map[string]bool{}, givenUp: map[string]bool{}, sent: map[string]bool{}, deleted: map[string]bool{}, excused: map[string]int{}, unsettled: map[string]int{},
 	}
 	w.db.Skew = s.skew
 	if s.lanes > 0 {
@@ -195,7 +196,8 @@ func (w *world) answer(slot int, r *relay.Record, partition int32) *relay.Failur
 	case r.Topic == w.deadTopic:
 	case how == refusedForGood:
 		return w.verdict(id, &relay.Failure{Class: relay.ClassPermanent, Code: "INVALID_RECORD", Text: "poison"})
-	case how == refusedSometimes && n <= w.draw("times", id).IntN(7):
+	case !calm && w.slowMarks > 0 && slot == 0 && dice.IntN(2) == 0,
+		how == refusedSometimes && n <= w.draw("times", id).IntN(7):
 		return w.verdict(id, &relay.Failure{Class: relay.ClassRetriable, Code: "INVALID_RECORD", Text: "not now"})
 	}
 	return nil

@@ -51,11 +51,11 @@ type Doubt struct {
 	DueIn time.Duration // FAILED: until next_retry_at by the database clock, 0 when due
 }
 
-// UnsettledRow is a row that may still be sent.
+// UnsettledRow is a row that does not say that it was sent or discarded.
 type UnsettledRow struct {
 	Row     RowID
 	EventID string
-	State   State // StateNew or StateFailed
+	State   State // StateNew, StateFailed or StateDead
 }
 
 // Store is what the Poller needs of a database. Methods are called from several goroutines: one
@@ -85,8 +85,9 @@ type Store interface {
 	// were as read (lost claims, edits by others): they were left alone. An error means that nothing
 	// or an unknown part was written; calling again with the same outcomes is safe.
 	//
-	// With ClaimLanes, StateSent applies to a row read as NEW that is FAILED by now, too: that Kafka has the
-	// record is the newer truth than a verdict of a relay which did not know yet that it had lost the lane.
+	// With ClaimLanes, StateSent applies to rows that are NEW, FAILED, or DEAD and not discarded, whatever they
+	// were read as: that Kafka has the record is the newer truth than a verdict of a relay which did not know yet
+	// that it had lost the lane. What a person discarded stays discarded.
 	Settle(ctx context.Context, outs []Outcome) (lost []RowID, err error)
 	// Close releases the ownership and the connections.
 	Close() error
@@ -103,6 +104,6 @@ type LaneStore interface {
 	// Low is a position of the table below which every row of this relay's lanes is settled, in a form for
 	// Own of any relay on this table; "" when none is known.
 	Low() string
-	// Unsettled returns those of rows that are NEW or FAILED, with their event ids and states.
+	// Unsettled returns those of rows that StateSent would apply to, with their event ids and states.
 	Unsettled(ctx context.Context, rows []RowID) ([]UnsettledRow, error)
 }

@@ -55,8 +55,7 @@ func laneOf(bytes string, n int32) string {
 // maxLooked bounds the rows that one statement of Unsettled names.
 const maxLooked = 5_000
 
-// Unsettled implements relay.LaneStore. Of a table without states it names the rows that are there and not
-// known to be dead.
+// Unsettled implements relay.LaneStore. Of a table without states it names the rows that are there.
 func (s *Store) Unsettled(ctx context.Context, rows []relay.RowID) ([]relay.UnsettledRow, error) {
 	numbers := make([]uint64, len(rows))
 	for i, row := range rows {
@@ -90,8 +89,8 @@ func (s *Store) unsettled(ctx context.Context, numbers []uint64) (out []relay.Un
 		retries = "COALESCE(" + col(l.cols.RetryCount) + ", 0)"
 	}
 	id := col(l.cols.ID)
-	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT %s, %s, %s, %s FROM %s%s WHERE %s IN (%s) AND (%s OR %s)",
-		id, l.eventID(), word, retries, l.table, l.force(l.uniqueIndex()), id, l.list(numbers), l.status(l.states.New), l.status(l.states.Failed)))
+	rows, err := s.db.QueryContext(ctx, fmt.Sprintf("SELECT %s, %s, %s, %s FROM %s%s WHERE %s IN (%s) AND (%s OR %s OR %s)",
+		id, l.eventID(), word, retries, l.table, l.force(l.uniqueIndex()), id, l.list(numbers), l.status(l.states.New), l.status(l.states.Failed), l.deadWhere()))
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +106,11 @@ func (s *Store) unsettled(ctx context.Context, numbers []uint64) (out []relay.Un
 		if err != nil {
 			return nil, err
 		}
+		u := relay.UnsettledRow{Row: relay.RowID(row), EventID: event, State: l.state(state, max(attempts, held[n].attempts))}
 		if held[n].dead {
-			continue
+			u.State = relay.StateDead
 		}
-		out = append(out, relay.UnsettledRow{Row: relay.RowID(row), EventID: event, State: l.state(state, max(attempts, held[n].attempts))})
+		out = append(out, u)
 	}
 	return out, rows.Err()
 }

@@ -50,7 +50,11 @@ func (l *layout) encode(outs []relay.Outcome) (string, error) {
 			b = append(b, ',')
 		}
 		b = append(append(b, '['), o.Row...)
-		b = appendNumbers(b, int64(slices.Index(markStates, o.From)))
+		from := o.From
+		if from == relay.StateDead { // that a row is DEAD does not say that it was not given up since: see sentWhere
+			from = relay.StateNew
+		}
+		b = appendNumbers(b, int64(slices.Index(markStates, from)))
 		b = appendText(append(b, ','), o.Claim)
 		attempt, wait := int64(0), int64(0)
 		if o.Attempt {
@@ -132,13 +136,17 @@ func (l *layout) markWhere() string {
 }
 
 // sentWhere is the condition of SENT with lanes: that Kafka has the record is the newer truth than a verdict of
-// a relay that did not know yet that it had lost the lane.
+// a relay that did not know yet that it had lost the lane. What a person gave up stays so.
 func (l *layout) sentWhere() string {
 	if l.cols.Status == "" {
 		return "TRUE"
 	}
 	status := was(l.cols.Status)
-	return fmt.Sprintf("(%s = %s OR d.was = 0 AND %s = %s)", status, l.wordOf("d.was"), status, quote(l.states.Failed))
+	dead := fmt.Sprintf("%s = %s", status, quote(l.states.Dead))
+	if l.cols.LastError != "" {
+		dead += fmt.Sprintf(" AND COALESCE(%s, '') NOT LIKE 'discarded:%%'", was(l.cols.LastError))
+	}
+	return fmt.Sprintf("(%s IN (%s, %s) OR %s)", status, quote(l.states.New), quote(l.states.Failed), dead)
 }
 
 // wordOf turns a number of markStates into the table's word.

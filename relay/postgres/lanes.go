@@ -135,28 +135,24 @@ func (k *keeper) startLanes(ctx context.Context, set *laneSet, lows []string) (c
 // maxLooked bounds the rows that one statement of Unsettled names.
 const maxLooked = 5_000
 
-// Unsettled implements relay.LaneStore. Of a table without states it names the rows that are there and not
-// known to be dead.
+// Unsettled implements relay.LaneStore. Of a table without states it names the rows that are there.
 func (s *Store) Unsettled(ctx context.Context, rows []relay.RowID) ([]relay.UnsettledRow, error) {
 	l := s.layout
-	failed := "FALSE"
+	state := "''"
 	if l.cols.Status != "" {
-		failed = l.isFailed()
+		state = fmt.Sprintf("CASE WHEN %s = %s THEN '%s' WHEN %s THEN '%s' ELSE '%s' END", l.status(), l.dead, relay.StateDead, l.isFailed(), relay.StateFailed, relay.StateNew)
 	}
 	id := l.col(l.cols.ID, "int8")
 	query := fmt.Sprintf("SELECT %s::int8, %s, %s FROM %s t WHERE %s = ANY ($1::int8[]) AND %s",
-		id, l.eventID(), failed, l.table, id, byID(l.open()))
+		id, l.eventID(), state, l.table, id, byID(l.unsettled()))
 	var out []relay.UnsettledRow
 	for part := range slices.Chunk(parseRows(rows), maxLooked) {
 		err := s.db.tx(ctx, stmt{sql: query, args: []any{part}, read: func(rs pgx.Rows) error {
 			found, err := pgx.CollectRows(rs, func(row pgx.CollectableRow) (u relay.UnsettledRow, err error) {
 				var id int64
-				var failed bool
-				err = row.Scan(&id, &u.EventID, &failed)
-				u.Row, u.State = rowID(id), relay.StateNew
-				if failed {
-					u.State = relay.StateFailed
-				}
+				var state string
+				err = row.Scan(&id, &u.EventID, &state)
+				u.Row, u.State = rowID(id), relay.State(state)
 				return u, err
 			})
 			out = append(out, found...)
@@ -167,18 +163,21 @@ func (s *Store) Unsettled(ctx context.Context, rows []relay.RowID) ([]relay.Unse
 		}
 	}
 	if m := s.reader.memory; m != nil {
-		out = m.unsettled(out)
+		m.tell(out)
 	}
 	return out, nil
 }
 
-// unsettled leaves out dead rows and tells the failed ones.
-func (m *memory) unsettled(rows []relay.UnsettledRow) []relay.UnsettledRow {
+// tell fills in the states that the table does not know.
+func (m *memory) tell(rows []relay.UnsettledRow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.DeleteFunc(rows, func(u relay.UnsettledRow) bool {
-		return m.rows[parseRow(u.Row)].state == relay.StateDead
-	})
+	for i := range rows {
+		rows[i].State = relay.StateNew
+		if r, ok := m.rows[parseRow(rows[i].Row)]; ok {
+			rows[i].State = r.state
+		}
+	}
 }
 
 // owned gives the lanes that are read.

@@ -82,8 +82,7 @@ func (l *layout) source(sentOnly bool) string {
 	return "unnest(" + arrays + ") o(" + names + ")"
 }
 
-// asRead is the condition that a row still is as it was read. With lanes SENT needs less: that Kafka has the
-// record is the newer truth than a verdict of a relay that did not know yet that it had lost the lane.
+// asRead is the condition that a row still is as it was read. With lanes SENT needs less, see relay.Store.
 func (l *layout) asRead(sentOnly bool) string {
 	failed, sending := l.failed, l.sending
 	if sending == "" {
@@ -94,14 +93,20 @@ func (l *layout) asRead(sentOnly bool) string {
 		" AND (o.claim IS NULL OR %s = o.claim) AND (o.tries < 0 OR %s = o.tries)",
 		l.status(), codeNew, l.new, codeFailed, failed, sending,
 		l.col(l.claimColumn(), "timestamptz"), l.attempts())
-	if l.claim != relay.ClaimLanes {
-		return id + " = o.id AND " + same
+	if l.claim == relay.ClaimLanes && sentOnly {
+		same = byID(l.unsettled())
+	} else if l.claim == relay.ClaimLanes {
+		same = fmt.Sprintf("CASE o.k WHEN %d THEN %s ELSE %s END", codeSent, byID(l.unsettled()), same)
 	}
-	newer := fmt.Sprintf("CASE o.f WHEN %d THEN %s WHEN %d THEN %s = %s ELSE FALSE END", codeNew, l.open(), codeFailed, l.status(), failed)
-	if !sentOnly {
-		newer = fmt.Sprintf("o.k = %d AND %s", codeSent, newer)
+	return id + " = o.id AND " + same
+}
+
+// unsettled is the condition that a row may be made SENT by whoever knows that it was sent.
+func (l *layout) unsettled() string {
+	if l.cols.Status == "" {
+		return "TRUE"
 	}
-	return fmt.Sprintf("%s = o.id AND (%s OR %s) IS TRUE", id, same, newer)
+	return fmt.Sprintf("%s OR %s = %s AND NOT %s", l.open(), l.status(), l.dead, l.discarded())
 }
 
 // updateQuery marks rows. No indexed column of the product's own table changes when an event that never
@@ -141,13 +146,14 @@ func (l *layout) updateQuery(sentOnly bool) string {
 		l.table, strings.Join(set, ", "), l.source(sentOnly), l.asRead(sentOnly), l.col(l.cols.ID, "int8"))
 }
 
-// freshQuery is updateQuery for events that were NEW and never claimed: their state says all.
+// freshQuery is updateQuery for rows whose state says all: they were NEW and never claimed, or are marked whatever
+// they were read as.
 func (l *layout) freshQuery() string {
 	text, from := l.updateQuery(true), l.source(true)
 	text = strings.Replace(text, from, "unnest($1::int8[], $2::text[], $3::int4[], $4::int8[]) o(id, topic, part, off)", 1)
 	as := l.isNew()
 	if l.claim == relay.ClaimLanes {
-		as = l.open()
+		as = l.unsettled()
 	}
 	return strings.Replace(text, l.asRead(true), fmt.Sprintf("%s = o.id AND %s", l.col(l.cols.ID, "int8"), byID(as)), 1)
 }
@@ -366,7 +372,7 @@ func (s *Store) statement(m *marks, deleted bool) (text string, args []any) {
 		return s.marks.delete, m.args(true)
 	case !only(m.to, codeSent):
 		return s.marks.mixed, m.args(false)
-	case only(m.from, codeNew) && (s.options.Claim == relay.ClaimSingle && !s.layout.failedIsNew() || s.options.Claim == relay.ClaimLanes):
+	case s.options.Claim == relay.ClaimLanes, s.options.Claim == relay.ClaimSingle && !s.layout.failedIsNew() && only(m.from, codeNew):
 		return s.marks.fresh, []any{m.ids, m.topics, m.partitions, m.offsets}
 	}
 	return s.marks.sent, m.args(true)

@@ -93,7 +93,7 @@ func (s *FakeStore) Unsettled(ctx context.Context, rows []relay.RowID) ([]relay.
 	defer s.db.mu.Unlock()
 	var out []relay.UnsettledRow
 	for _, id := range rows {
-		if r := s.db.row(id); r != nil && (r.state == relay.StateNew || r.state == relay.StateFailed) {
+		if r := s.db.row(id); r != nil && r.unsettled() {
 			out = append(out, relay.UnsettledRow{Row: id, EventID: r.EventID, State: r.state})
 		}
 	}

@@ -242,7 +242,7 @@ func (s *FakeStore) Settle(ctx context.Context, outs []relay.Outcome) ([]relay.R
 
 func (s *FakeStore) settle(o *relay.Outcome) bool {
 	r := s.db.row(o.Row)
-	if r == nil || r.state != o.From && !s.newer(r, o) || o.Claim != "" && r.token != o.Claim {
+	if r == nil || !s.applies(r, o) || o.Claim != "" && r.token != o.Claim {
 		return false
 	}
 	if o.State == relay.StateSent && s.o.Table.AfterSend == "delete" {
@@ -268,9 +268,16 @@ func (s *FakeStore) settle(o *relay.Outcome) bool {
 	return true
 }
 
-// newer says that a mark is the newer truth than what a relay wrote that had lost the lane.
-func (s *FakeStore) newer(r *fakeRow, o *relay.Outcome) bool {
-	return s.o.Claim == relay.ClaimLanes && o.State == relay.StateSent && o.From == relay.StateNew && r.state == relay.StateFailed
+// applies says whether the row is one that the mark is for.
+func (s *FakeStore) applies(r *fakeRow, o *relay.Outcome) bool {
+	if s.o.Claim == relay.ClaimLanes && o.State == relay.StateSent {
+		return r.unsettled() // it is the newer truth than what a relay wrote that had lost the lane
+	}
+	return r.state == o.From
+}
+
+func (r *fakeRow) unsettled() bool {
+	return r.state == relay.StateNew || r.state == relay.StateFailed || r.state == relay.StateDead && !r.discarded()
 }
 
 func clean(text string) string { return strings.ReplaceAll(text, "\x00", "") }

@@ -75,8 +75,7 @@ func (s *Store) inLanes() string {
 // maxLooked bounds the rows that one statement of Unsettled names.
 const maxLooked = 5_000
 
-// Unsettled implements relay.LaneStore. Of a table without states it names the rows that are there and not
-// known to be dead.
+// Unsettled implements relay.LaneStore. Of a table without states it names the rows that are there.
 func (s *Store) Unsettled(ctx context.Context, rows []relay.RowID) ([]relay.UnsettledRow, error) {
 	ids := make([]int64, len(rows))
 	for i, row := range rows {
@@ -101,8 +100,8 @@ func (s *Store) unsettled(ctx context.Context, ids []int64) (out []relay.Unsettl
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	l := s.layout()
-	rows, err := s.read.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, coalesce(%s, ''), %s FROM %s WHERE rowid IN (%s) AND (%s OR %s)",
-		l.eventID, text(l.cols.Status), l.retries(), l.table, list(ids), l.status(l.states.New), l.status(l.states.Failed)))
+	rows, err := s.read.QueryContext(ctx, fmt.Sprintf("SELECT rowid, %s, coalesce(%s, ''), %s FROM %s WHERE rowid IN (%s) AND %s",
+		l.eventID, text(l.cols.Status), l.retries(), l.table, list(ids), l.unsettled()))
 	if err != nil {
 		return nil, err
 	}
@@ -116,10 +115,10 @@ func (s *Store) unsettled(ctx context.Context, ids []int64) (out []relay.Unsettl
 		if err := rows.Scan(&n, &u.EventID, &word, &retries); err != nil {
 			return nil, err
 		}
-		if held[n].dead {
-			continue
-		}
 		u.Row, u.State = rowID(n), l.state(word, max(retries, held[n].attempts))
+		if held[n].dead {
+			u.State = relay.StateDead
+		}
 		out = append(out, u)
 	}
 	return out, rows.Err()

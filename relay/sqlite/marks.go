@@ -74,20 +74,26 @@ func given(field int) string { return fmt.Sprintf("(postrider_v ->> %d)", field)
 
 // markWhere is the condition: the row is in the state and under the claim in which it was read. With lanes
 // SENT needs less: that Kafka has the record is the newer truth than a verdict of a relay that did not know yet
-// that it had lost the lane.
+// that it had lost the lane. What a person gave up stays so.
 func (l *layout) markWhere() string {
 	where := append([]string{"t.rowid = " + given(markRow)}, l.guard()...)
 	same := l.asRead()
 	if l.claim != relay.ClaimLanes || len(same) == 0 {
 		return strings.Join(append(where, same...), " AND ")
 	}
-	newer := given(markKind) + " = 'S'"
-	if l.cols.Status != "" {
-		status := "t." + col(l.cols.Status)
-		newer += fmt.Sprintf(" AND (%s = %s OR %s = %s AND %s = %s)", status, given(markFrom),
-			given(markFrom), lit(l.states.New), status, lit(l.states.Failed))
+	return fmt.Sprintf("%s AND iif(%s = 'S', %s, %s)", strings.Join(where, " AND "), given(markKind), l.unsettled(), strings.Join(same, " AND "))
+}
+
+// unsettled is the condition that a row may be made SENT by whoever knows that it was sent.
+func (l *layout) unsettled() string {
+	if l.cols.Status == "" {
+		return "1"
 	}
-	return fmt.Sprintf("%s AND (%s OR %s)", strings.Join(where, " AND "), strings.Join(same, " AND "), newer)
+	given := ""
+	if l.cols.LastError != "" {
+		given = fmt.Sprintf(" AND coalesce(%s, '') NOT LIKE 'discarded:%%'", col(l.cols.LastError))
+	}
+	return fmt.Sprintf("(%s OR %s OR %s%s)", l.status(l.states.New), l.status(l.states.Failed), l.status(l.states.Dead), given)
 }
 
 // asRead is the condition of a row's state and claim, in parts.
