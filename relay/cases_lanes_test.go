@@ -279,3 +279,43 @@ func TestPromise_P7_TakeOver(t *testing.T) {
 		})
 	}
 }
+
+// TestSwitch_Delivery: relays that send at least once are replaced one by one by relays that send in transactions,
+// and back, while services write. Both share the lanes meanwhile: each key keeps its order, and as long as relays end
+// in order nothing comes twice.
+func TestSwitch_Delivery(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 4)
+		r.share(3, false)
+		keys := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+		n := 0
+		write := func() {
+			for range 20 {
+				for _, key := range keys {
+					r.commit(fmt.Sprintf("%s-%04d", key, n))
+				}
+				n++
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		r.sink.Latency = func(string, int32) time.Duration { return 150 * time.Millisecond }
+		ls := r.runAll()
+		for _, exact := range []bool{true, false} {
+			r.exact = exact
+			for i := range ls {
+				write()
+				r.end(ls[i])
+				ls[i] = r.run()
+			}
+			write()
+		}
+		time.Sleep(20 * time.Second)
+		require.Empty(t, r.db.Pending())
+		require.Len(t, r.arrived("t"), n*len(keys), "each once")
+		for _, key := range keys {
+			require.IsIncreasing(t, r.ofKey("t", key))
+		}
+		r.end(ls...)
+	})
+}

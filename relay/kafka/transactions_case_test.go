@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/relay"
 )
@@ -159,4 +160,31 @@ func TestCase_C10_SilentPartitionOfTransactions(t *testing.T) {
 	}
 	inOrderCommitted(t, seed, "hole", relays, 2)
 	inOrderCommitted(t, seed, "open", relays, writes+1)
+}
+
+// TestTransactions_ReadUncommitted: what a transaction wrote that was aborted, a reader of uncommitted records sees
+// too: committed events twice, but no others. A reader of committed records sees each once.
+func TestTransactions_ReadUncommitted(t *testing.T) {
+	both(t, func(t *testing.T, seed string) {
+		topic := newTopic(t, seed, 1, nil)
+		g := newLanes(t, seed, 2)
+		s := openTx(t, seed, g, Options{})
+		insist(t, s, row(topic, "k", "0", 0), row(topic, "l", "0", 1))
+		g.set(func() {
+			g.wait = func(context.Context) error { // between the records and the offsets
+				g.set(func() { g.wait, g.foreign[1] = nil, true })
+				return nil
+			}
+		})
+		results := sendTx(t, s, row(topic, "k", "1", 0), row(topic, "l", "1", 1))
+		require.Nil(t, results[0].Failure)
+		require.Equal(t, relay.ClassFenced, results[1].Failure.Class)
+		mark(results)
+		require.Equal(t, []string{"0", "0", "1"}, valuesOf(readCommitted(t, seed, topic)[0]), "the other lane's event is its new owner's to send")
+		var all []string
+		for _, r := range stableRecords(t, seed, topic, kgo.ReadUncommitted())[0] {
+			all = append(all, string(r.Value))
+		}
+		require.Equal(t, []string{"0", "0", "1", "1", "1"}, all)
+	})
 }

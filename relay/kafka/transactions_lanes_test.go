@@ -245,6 +245,12 @@ func readCommitted(t testing.TB, seed, topic string) [][]relaytest.SinkRecord {
 // committedRecords waits until nothing of the topic is open, and reads it by partition.
 func committedRecords(t testing.TB, seed, topic string) [][]*kgo.Record {
 	t.Helper()
+	return stableRecords(t, seed, topic, kgo.ReadCommitted())
+}
+
+// stableRecords is committedRecords for readers of either isolation level.
+func stableRecords(t testing.TB, seed, topic string, level kgo.IsolationLevel) [][]*kgo.Record {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	adm := admin(t, seed)
@@ -271,7 +277,7 @@ func committedRecords(t testing.TB, seed, topic string) [][]*kgo.Record {
 			next[p] = end.Offset
 		}
 	}
-	c := plainClient(t, seed, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.FetchMaxWait(200*time.Millisecond),
+	c := plainClient(t, seed, kgo.FetchIsolationLevel(level), kgo.KeepControlRecords(), kgo.FetchMaxWait(200*time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))
 	defer c.Close()
 	for len(next) > 0 {

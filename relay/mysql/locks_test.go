@@ -17,7 +17,7 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-// Four services insert in their servers' default isolation while three relays claim, mark and retry,
+// Four services insert in their servers' default isolation while three relays claim (or share lanes), mark and retry,
 // and retention deletes what was sent: no service may meet a deadlock or wait for a lock in vain.
 func TestCase_C04_writers_meet_no_deadlock(t *testing.T) {
 	lasting := 20 * time.Second
@@ -31,16 +31,17 @@ func TestCase_C04_writers_meet_no_deadlock(t *testing.T) {
 			}
 			t.Run(k.name, func(t *testing.T) {
 				if k.name == "own" {
-					c04(t, v, k, lasting)
+					c04(t, v, k, relay.ClaimRows, lasting)
 				} else {
-					c04(t, v, k, lasting/4)
+					c04(t, v, k, relay.ClaimRows, lasting/4)
 				}
 			})
+			t.Run(k.name+"/lanes", func(t *testing.T) { c04(t, v, k, relay.ClaimLanes, lasting/4) })
 		}
 	})
 }
 
-func c04(t *testing.T, v flavour, k kind, lasting time.Duration) {
+func c04(t *testing.T, v flavour, k kind, claim relay.ClaimMode, lasting time.Duration) {
 	p := &tables{t: t, flavour: v, kind: k}
 	f := p.make(t)
 	f.t = t
@@ -82,10 +83,12 @@ func c04(t *testing.T, v flavour, k kind, lasting time.Duration) {
 			}
 		})
 	}
-	for i := range 3 {
-		st, err := f.Open(t.Context(), relay.StoreOptions{Relay: fmt.Sprint(i), Claim: relay.ClaimRows,
-			ClaimTimeout: time.Second})
+	for i := range int32(3) {
+		st, err := f.Open(t.Context(), relay.StoreOptions{Relay: fmt.Sprint(i), Claim: claim, Lanes: 3, ClaimTimeout: time.Second})
 		require.NoError(t, err)
+		if claim == relay.ClaimLanes {
+			require.NoError(t, st.Own(t.Context(), []relay.OwnLane{{Lane: i}}))
+		}
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				n, err := relayOnce(context.Background(), st)

@@ -167,6 +167,41 @@ func TestLanes_TableEmptied(t *testing.T) {
 	require.Equal(t, []string{"d", "e", "f", "g"}, names(s.fetch(other)))
 }
 
+// TestLanes_Restored: the lanes' low ends, which Kafka keeps, are ahead of a database that came from a backup or lost
+// its last commits. What is new there is read all the same: at once where the ids begin anew, else by the sweep.
+func TestLanes_Restored(t *testing.T) {
+	t.Parallel()
+	ahead := ownedLanes(0, testLanes)
+	for i := range ahead {
+		ahead[i].Low = "8"
+	}
+	t.Run("ids are behind", func(t *testing.T) {
+		t.Parallel()
+		s := newSpace(t, server(t, "POSTRIDER_TEST_POSTGRES"), ownDDL())
+		s.write("a", "b", "c")
+		require.Equal(t, []string{"a", "b", "c"}, names(s.fetch(s.openLanes(ownTable(), ahead...))))
+	})
+	t.Run("ids have caught up", func(t *testing.T) {
+		t.Parallel()
+		s := newSpace(t, server(t, "POSTRIDER_TEST_POSTGRES"), ownDDL())
+		s.write("a", "b", "c", "d", "e", "f", "g", "h", "i")
+		st := s.openLanes(ownTable(), ahead...)
+		st.keeper.pause = 0
+		evs := s.fetch(st)
+		require.Equal(t, []string{"h", "i"}, names(evs))
+		s.settle(st, relay.StateSent, evs...)
+		var got []string
+		until(t, "what is below the low end", func() bool {
+			found := s.fetch(st)
+			got = append(got, names(found)...)
+			s.settle(st, relay.StateSent, found...)
+			return len(got) >= 7
+		})
+		require.ElementsMatch(t, []string{"a", "b", "c", "d", "e", "f", "g"}, got)
+		require.EqualValues(t, 7, st.SweepFound())
+	})
+}
+
 // TestLanes_Sweep: the sweep looks at rows of its own lanes only, and what other relays have in hand is not
 // taken for missed.
 func TestLanes_Sweep(t *testing.T) {

@@ -252,7 +252,8 @@ func TestCase_F01_Password(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%v %+v", e, e.Err), secret)
 }
 
-// TestCase_C12_Pooler: without claims the lock needs a session; with claims the suite runs through the pooler.
+// TestCase_C12_Pooler: one relay alone needs a session for its lock; with claims and with lanes the suite runs
+// through the pooler, and that nothing keeps relays of another mode away is said.
 func TestCase_C12_Pooler(t *testing.T) {
 	t.Parallel()
 	pooler := server(t, "POSTRIDER_TEST_PGBOUNCER")
@@ -264,8 +265,10 @@ func TestCase_C12_Pooler(t *testing.T) {
 	require.Contains(t, e.Error(), "direct connection")
 	require.Contains(t, e.Error(), "claim: rows")
 
-	st := s.open(through, func(o *relay.StoreOptions) { o.Claim = relay.ClaimRows })
-	require.Contains(t, strings.Join(st.Notices(), "\n"), "pooler")
+	for _, claim := range []relay.ClaimMode{relay.ClaimRows, relay.ClaimLanes} {
+		st := s.open(through, func(o *relay.StoreOptions) { o.Claim, o.Lanes = claim, testLanes })
+		require.Contains(t, strings.Join(append(st.Notices(), st.Warnings()...), "\n"), "pooler", claim)
+	}
 }
 
 // TestOpen_Surroundings: defaults of the server or the role that would be in the way are none.

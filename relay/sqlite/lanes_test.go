@@ -1,8 +1,12 @@
 package sqlite
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,4 +82,61 @@ func TestLanes_Floor(t *testing.T) {
 	require.NoError(t, s.Own(t.Context(), []relay.OwnLane{{Lane: 1}}))
 	require.Zero(t, s.floor)
 	require.Zero(t, s.cut)
+}
+
+// unmarking is a store whose marks never arrive.
+type unmarking struct{ *Store }
+
+func (unmarking) Settle(context.Context, []relay.Outcome) ([]relay.RowID, error) {
+	return nil, errors.New("not now")
+}
+
+// TestCase_C13_progress_does_not_meet_the_new_row: a relay dies between the commit in Kafka and the mark; then the row
+// goes, and a new one gets its number. The next owner, who finds the number in the progress of the first, sends the
+// new event.
+func TestCase_C13_progress_does_not_meet_the_new_row(t *testing.T) {
+	t.Parallel()
+	path, db := newFile(t, `CREATE TABLE o (id INTEGER PRIMARY KEY, event_id TEXT UNIQUE, aggregate_id TEXT, payload TEXT,
+status TEXT DEFAULT 'NEW', retry_count INT DEFAULT 0, next_retry_at TEXT)`)
+	kafka := relaytest.NewFakeKafka(1)
+	group := relaytest.NewFakeGroup(kafka, testLanes, 100*time.Millisecond, time.Second)
+	run := func(wrap func(*Store) relay.Store) (kill func()) {
+		s, err := Open(t.Context(), relay.StoreOptions{URL: "sqlite:" + path, Name: "test", Table: plain("o"), Claim: relay.ClaimLanes, Lanes: testLanes})
+		require.NoError(t, err)
+		member := group.Member()
+		sink := member.Transactions(relaytest.FakeSinkOptions{}, nil)
+		r := relay.New(relay.Options{Store: wrap(s), Claim: relay.ClaimLanes, Lanes: member, LaneCount: testLanes, Flows: []relay.Sink{sink},
+			Router: relay.Router{Default: relay.MustTemplate("t")}, DrainTimeout: 100 * time.Millisecond})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { _ = r.Run(ctx); close(done) }()
+		return func() {
+			member.Kill()
+			sink.Kill()
+			cancel()
+			<-done
+		}
+	}
+	arrives := func(want ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			var got []string
+			for _, p := range kafka.Records("t") {
+				for _, r := range p {
+					got = append(got, r.Header("event_id"))
+				}
+			}
+			return slices.Equal(want, got)
+		}, 20*time.Second, 5*time.Millisecond)
+	}
+	_, err := db.ExecContext(t.Context(), "INSERT INTO o (event_id, aggregate_id, payload) VALUES ('old', 'k', '')")
+	require.NoError(t, err)
+	kill := run(func(s *Store) relay.Store { return unmarking{s} })
+	arrives("old")
+	kill()
+	_, err = db.ExecContext(t.Context(), "DELETE FROM o; INSERT INTO o (event_id, aggregate_id, payload) VALUES ('new', 'k', '')")
+	require.NoError(t, err)
+	kill = run(func(s *Store) relay.Store { return s })
+	defer kill()
+	arrives("old", "new")
 }
