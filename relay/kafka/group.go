@@ -133,7 +133,9 @@ func (g *Group) Run(ctx context.Context, k relay.LaneKeeper) error {
 	if err := g.prepare(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	client, err := kgo.NewClient(append(g.lend.clientOptions(), g.memberOptions()...)...)
+	life, cutOff := context.WithCancel(context.WithoutCancel(ctx))
+	defer cutOff()
+	client, err := kgo.NewClient(append(append(g.lend.clientOptions(), g.memberOptions()...), kgo.WithContext(life))...)
 	if err != nil {
 		return fmt.Errorf("make the group's client: %w", err)
 	}
@@ -150,12 +152,40 @@ func (g *Group) Run(ctx context.Context, k relay.LaneKeeper) error {
 	}
 	stop()
 	<-worker
+	g.leave(ctx, client, cutOff)
+	return err
+}
+
+// leave gives up membership. A rebalance under way may keep the client waiting as long as it likes, and Close with it:
+// then its connections are cut, and the coordinator is told by another one.
+func (g *Group) leave(ctx context.Context, client *kgo.Client, cutOff func()) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	_ = client.LeaveGroupContext(leaving)
+	if client.LeaveGroupContext(leaving) != nil {
+		id, _ := client.GroupMetadata()
+		cutOff()
+		g.leaveAs(context.WithoutCancel(ctx), id)
+	}
 	g.announceReturn(leaving)
 	client.Close()
-	return err
+}
+
+// leaveAs tells the coordinator that a member is gone. Else the others would wait for its session to end. Members that
+// will be back under their group.instance.id do not leave, and those of the other protocol leave in another way.
+func (g *Group) leaveAs(ctx context.Context, id string) {
+	if cfg := &g.lend.cfg; id == "" || cfg.InstanceID != "" || cfg.consumerProtocol {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.MemberID = g.topic, id
+	member := kmsg.NewLeaveGroupRequestMember()
+	member.MemberID = id
+	req.Members = append(req.Members, member)
+	if _, err := req.RequestWith(within, g.lend.current().Client); err != nil {
+		g.log.Debug("the group was not told that this relay leaves", "error", err.Error())
+	}
 }
 
 // announceReturn tells the brokers that a member with a group.instance.id will be back, so that it may return before its session

@@ -200,6 +200,7 @@ func (g *Group) with(ctx context.Context, lanes []int32, f func(m member) error)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			g.forgive(m)
 			return errors.New("the group does not come to rest")
 		}
 	}
@@ -216,6 +217,16 @@ func (g *Group) stale(m member) {
 	defer g.mu.Unlock()
 	if m.id == g.id {
 		g.refused = m.generation
+	}
+}
+
+// forgive lets a generation be tried again that was refused, and after which no other came: whatever the coordinator
+// meant, waiting for the next one could last for ever.
+func (g *Group) forgive(m member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if m.id == g.id && m.generation == g.refused {
+		g.refused = -1
 	}
 }
 

@@ -69,11 +69,12 @@ func (b *batch) shrink(s *share, bad []*sending) {
 	}
 }
 
-// refuseShare reports all that was to go to a partition.
+// refuseShare reports all of the Write that was to go to a partition: what was left out of a probe comes behind what
+// was in it.
 func (b *batch) refuseShare(s *share, f *relay.Failure) {
-	for _, y := range s.todo {
-		if !b.told[y.index] {
-			b.tell(y.index, relay.Result{Failure: f})
+	for _, i := range b.left {
+		if !b.told[i] && b.recs[i].Topic == s.to.topic && b.at[i].partition == s.to.partition {
+			b.tell(i, relay.Result{Failure: f})
 		}
 	}
 	b.moved.Store(time.Now().UnixNano())

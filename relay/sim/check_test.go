@@ -11,12 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/outbox"
+	"github.com/postrider/postrider/relay"
 )
 
 // entry is what the table and the ledger say of one event that was committed.
 type entry struct {
 	outbox.Event
 	seq, counter int
+	retries      int
 	status       string
 	lastError    string
 	topic        sql.NullString
@@ -26,14 +28,14 @@ type entry struct {
 
 // ledger reads what was committed, by event id.
 func (w *world) ledger() map[string]*entry {
-	rows, err := w.db.Query(`SELECT l.event_id, l.seq, l.counter, coalesce(o.status, ''), coalesce(o.last_error, ''), o.kafka_topic, o.kafka_partition, o.kafka_offset
+	rows, err := w.db.Query(`SELECT l.event_id, l.seq, l.counter, coalesce(o.status, ''), coalesce(o.retry_count, 0), coalesce(o.last_error, ''), o.kafka_topic, o.kafka_partition, o.kafka_offset
 FROM ledger l LEFT JOIN outbox_events o ON o.event_id = l.event_id`)
 	require.NoError(w.t, err)
 	defer rows.Close()
 	all := map[string]*entry{}
 	for rows.Next() {
 		e := &entry{}
-		require.NoError(w.t, rows.Scan(&e.ID, &e.seq, &e.counter, &e.status, &e.lastError, &e.topic, &e.partition, &e.offset))
+		require.NoError(w.t, rows.Scan(&e.ID, &e.seq, &e.counter, &e.status, &e.retries, &e.lastError, &e.topic, &e.partition, &e.offset))
 		e.Event = w.written[e.ID]
 		all[e.ID] = e
 	}
@@ -78,12 +80,15 @@ func (w *world) checkTopics(reader string, ledger map[string]*entry, records []*
 		}
 		w.checkBytes(reader, e, r)
 		if seen[id] {
-			if committed {
+			if committed && !(w.atLeastOnce && w.mayDouble()) {
 				w.fail("P4: %s sees event %s again: %s", reader, id, at(r))
 			}
 			continue
 		}
 		seen[id] = true
+		if !w.ordered() || w.excused[e.AggregateID] || !committed && w.probes() || w.onDead == relay.OnDeadSkip && (w.wasDead[id] || w.revived[id]) {
+			continue
+		}
 		of := r.Topic + " " + e.AggregateID
 		if before := last[of]; before != nil && before.counter > e.counter {
 			w.fail("P3: %s sees event %s (%d of key %s) after %s (%d): %s", reader, id, e.counter, e.AggregateID, before.ID, before.counter, at(r))
@@ -112,6 +117,12 @@ func (w *world) checkBytes(reader string, e *entry, r *kgo.Record) {
 
 // checkEvent holds what the table says of an event against what a reader of committed records sees.
 func (w *world) checkEvent(id string, e *entry, seen []*kgo.Record) {
+	if e.retries > 0 && w.troubleOf(id) == none {
+		w.fail("P08: event %s has %d attempts and nothing is wrong with it: %s", id, e.retries, e.lastError)
+	}
+	if w.hopeless(id) && e.status != "DEAD" {
+		w.fail("P9: event %s cannot be sent (%s) and is %s", id, marks[w.troubleOf(id)], e.status)
+	}
 	switch e.status {
 	case "SENT":
 		if len(seen) == 0 {
@@ -125,7 +136,10 @@ func (w *world) checkEvent(id string, e *entry, seen []*kgo.Record) {
 		}
 		w.fail("P9: event %s has the receipt %s/%d at %d and stands at %s", id, e.topic.String, e.partition.Int32, e.offset.Int64, at(seen[0]))
 	case "DEAD":
-		if len(seen) > 0 {
+		if w.troubleOf(id) == none {
+			w.fail("P6: event %s is DEAD and nothing is wrong with it: %s", id, e.lastError)
+		}
+		if len(seen) > 0 && !(w.atLeastOnce && w.mayDouble()) {
 			w.fail("P9: event %s is DEAD and in its topic: %s", id, at(seen[0]))
 		}
 		if e.lastError == "" {
@@ -137,6 +151,13 @@ func (w *world) checkEvent(id string, e *entry, seen []*kgo.Record) {
 		w.fail("P1: event %s is left %s", id, e.status)
 	}
 }
+
+// probes says that the sink may offer records to brokers alone, in transactions that it aborts, to find out which of
+// them are refused: a reader of uncommitted records sees those.
+func (w *world) probes() bool { return w.bad > 0 || !w.calm() }
+
+// mayDouble says that something happened in which at-least-once may send an event again.
+func (w *world) mayDouble() bool { return w.kills > 0 || !w.calm() }
 
 // checkMemory holds P8: a relay with nothing to do holds nothing.
 func (w *world) checkMemory(ps []*process) {

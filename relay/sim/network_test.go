@@ -33,10 +33,11 @@ const (
 	silent        // nothing is said any more on this connection, which stays
 	straggle      // the connection ends; the request is delivered later all the same
 	twice         // a second copy arrives right behind
+	slow          // it takes long
 )
 
 func (t toll) String() string {
-	return [...]string{"passes", "lost", "half", "silence", "straggles", "twice"}[t]
+	return [...]string{"passes", "lost", "half", "silence", "straggles", "twice", "slow"}[t]
 }
 
 // link is one process's network.
@@ -51,16 +52,21 @@ type link struct {
 }
 
 func newLink(w *world, name string) *link {
-	return &link{w: w, name: name, conns: map[*conn]bool{}}
+	l := &link{w: w, name: name, conns: map[*conn]bool{}}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.links = append(w.links, l)
+	return l
 }
 
 // conn is a client's end of a connection to a broker.
 type conn struct {
 	net.Conn
-	l      *link
-	once   sync.Once
-	closed chan struct{}
-	gone   atomic.Bool // the client has lost it, and a request of its is still to come
+	l       *link
+	address string
+	once    sync.Once
+	closed  chan struct{}
+	gone    atomic.Bool // the client has lost it, and a request of its is still to come
 
 	mu    sync.Mutex
 	asked map[int32]question // by correlation id
@@ -81,14 +87,14 @@ func refused(address string) error {
 }
 
 func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if err := l.pass(ctx.Done()); err != nil {
+	if err := l.pass(ctx.Done()); err != nil || l.w.isDown(address) {
 		return nil, refused(address)
 	}
 	inner, err := l.w.net.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, refused(address)
 	}
-	c := &conn{Conn: inner, l: l, closed: make(chan struct{}), asked: map[int32]question{}}
+	c := &conn{Conn: inner, l: l, address: address, closed: make(chan struct{}), asked: map[int32]question{}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dead {
@@ -151,13 +157,17 @@ func (l *link) kill() {
 	}
 }
 
-// cut ends the connections there are.
-func (l *link) cut() {
+// cut ends the connections to a broker.
+func (l *link) cut(address string) {
 	l.mu.Lock()
-	conns := l.conns
-	l.conns = map[*conn]bool{}
+	var conns []*conn
+	for c := range l.conns {
+		if c.address == address {
+			conns = append(conns, c)
+		}
+	}
 	l.mu.Unlock()
-	for c := range conns {
+	for _, c := range conns {
 		_ = c.Close()
 	}
 }
@@ -203,9 +213,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	c.asked[id] = q
 	c.mute = c.mute || q.fate.request == silent
 	c.mu.Unlock()
-	if c.l.w.log.loud || q.fate.request != passes {
-		c.l.w.log.add(c.l.name, "request", kmsg.NameForKey(key), q.fate.request.String())
-	}
+	c.l.w.log.add(c.l.name, "request", kmsg.NameForKey(key), q.fate.request)
 	if mute || !sleepOr(q.fate.wait, c.closed) {
 		return len(b), nil
 	}
@@ -313,7 +321,7 @@ func (c *conn) next() error {
 		return nil
 	}
 	if q.fate.answer != passes {
-		c.l.w.log.add(c.l.name, "answer", kmsg.NameForKey(q.key), q.fate.answer.String())
+		c.l.w.log.add(c.l.name, "answer", kmsg.NameForKey(q.key), q.fate.answer)
 	}
 	if !sleepOr(q.fate.late, c.closed) {
 		return net.ErrClosed

@@ -5,7 +5,7 @@ package sim
 import (
 	"context"
 	"fmt"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +19,6 @@ import (
 // process is one life of a relay.
 type process struct {
 	w     *world
-	slot  int
 	name  string
 	link  *link
 	store *store
@@ -28,34 +27,33 @@ type process struct {
 	done  chan struct{}
 	err   error // of Run; to be read after done
 
-	mu    sync.Mutex
-	lanes int // that are its own
+	reads map[int32]bool // lanes; guarded by w.mu
 }
 
 const outboxName = "orders"
 
 // open starts a relay as package app does.
 func (w *world) open(slot, life int) *process {
-	p := &process{w: w, slot: slot, name: fmt.Sprintf("relay-%d.%d", slot, life), done: make(chan struct{})}
+	p := &process{w: w, name: fmt.Sprintf("relay-%d.%d", slot, life), done: make(chan struct{})}
 	p.link = newLink(w, p.name)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	defaults := config.Default()
 	inner, err := sqlite.Open(ctx, relay.StoreOptions{
-		URL: "sqlite:" + w.path, Name: outboxName, Relay: p.name, Table: defaults.Table(), Claim: relay.ClaimLanes, Lanes: w.lanes,
+		URL: "sqlite:" + w.path, Name: outboxName, Relay: p.name, Table: defaults.Table(), Claim: relay.ClaimLanes, Lanes: w.lanes, OnDead: w.onDead,
 	})
 	require.NoError(w.t, err)
 	p.store = newStore(p, inner)
 	o := relay.Options{
-		Name: p.name, Store: p.store, Claim: relay.ClaimLanes, LaneCount: w.lanes,
+		Name: p.name, Store: p.store, Claim: relay.ClaimLanes, LaneCount: w.lanes, OnDead: w.onDead,
 		Retry: relay.Backoff{Initial: time.Second, Max: 4 * time.Second, MaxAttempts: w.attempts},
 		Batch: w.batch, DrainTimeout: w.drain, Hooks: hooks{p}, Logger: w.log.logger(p.name),
 	}
+	if w.deadTopic {
+		o.DeadLetterTopic = deadTopic
+	}
 	p.connect(ctx, inner, &o)
 	p.relay = relay.New(o)
-	w.mu.Lock()
-	w.alive[p] = true
-	w.mu.Unlock()
 	w.log.add(p.name, "starts")
 	go func() {
 		defer close(p.done)
@@ -68,21 +66,29 @@ func (w *world) open(slot, life int) *process {
 // connect gives the relay its way to Kafka.
 func (p *process) connect(ctx context.Context, inner *sqlite.Store, o *relay.Options) {
 	w := p.w
-	seeds := "localhost:9092"
-	for i := 1; i < w.brokers; i++ {
-		seeds += fmt.Sprintf(",localhost:%d", 9092+i)
+	seeds := make([]string, w.brokers)
+	for i := range seeds {
+		seeds[i] = brokerAddress(i)
 	}
-	cfg, problems, _ := kafka.Parse(map[string]string{"bootstrap.servers": seeds})
+	cfg, problems, _ := kafka.Parse(map[string]string{"bootstrap.servers": strings.Join(seeds, ","), "request.timeout.ms": "4000"})
 	require.Empty(w.t, problems)
 	ko := kafka.Options{Logger: o.Logger, Dial: p.link.dial}
 	table, err := inner.Identity(ctx)
 	require.NoError(w.t, err)
-	group, err := kafka.NewGroup(cfg, ko, kafka.GroupOptions{Name: outboxName, Relay: p.name, Table: table, Lanes: w.lanes,
-		Flows: w.flows, SessionTimeout: w.session, GiveTimeout: w.drain})
+	g := kafka.GroupOptions{Name: outboxName, Relay: p.name, Table: table, Lanes: w.lanes, SessionTimeout: w.session, GiveTimeout: w.drain}
+	if !w.atLeastOnce {
+		g.Flows = w.flows
+	}
+	group, err := kafka.NewGroup(cfg, ko, g)
 	require.NoError(w.t, err)
 	o.Lanes = group
 	for i := range w.flows {
-		flow, err := kafka.NewTransactions(cfg, ko, group, i)
+		var flow relay.Sink
+		if w.atLeastOnce {
+			flow, err = kafka.NewSink(cfg, ko)
+		} else {
+			flow, err = kafka.NewTransactions(cfg, ko, group, i)
+		}
 		require.NoError(w.t, err)
 		o.Flows = append(o.Flows, flow)
 	}
@@ -90,23 +96,20 @@ func (p *process) connect(ctx context.Context, inner *sqlite.Store, o *relay.Opt
 
 // kill takes the process away: its connections vanish, and whatever it still does, nobody hears of it.
 func (p *process) kill() {
-	w := p.w
-	w.log.add(p.name, "KILLED")
-	w.mu.Lock()
-	delete(w.alive, p)
-	w.mu.Unlock()
+	p.w.log.add(p.name, "KILLED")
 	p.link.kill()
 	p.store.kill()
 	p.stop()
-	w.rest.Go(func() { <-p.done })
+	p.w.rest.Go(func() { <-p.done })
 }
 
 // end stops the process cleanly.
 func (p *process) end() {
 	w := p.w
 	w.log.add(p.name, "is stopped")
+	began := time.Now()
 	p.stop()
-	limit := w.drain + 15*time.Second
+	limit := w.drain + 30*time.Second
 	select {
 	case <-p.done:
 	case <-time.After(limit):
@@ -114,12 +117,18 @@ func (p *process) end() {
 		p.kill()
 		return
 	}
-	w.mu.Lock()
-	delete(w.alive, p)
-	w.mu.Unlock()
 	if p.err != nil {
 		w.fail("%s: a clean stop ended with an error: %v", p.name, p.err)
 	}
+	if took := time.Since(began); took > 4*time.Second && w.isOver() {
+		w.fail("P7: %s took %s to stop with nothing to do", p.name, took)
+	}
+}
+
+// pause lets the process stand still.
+func (p *process) pause(d time.Duration) {
+	p.w.log.add(p.name, "stands still", d)
+	p.link.pause(d)
 }
 
 // idle lets the process work. It may end only when it is told to.
@@ -131,20 +140,32 @@ func (p *process) idle(d time.Duration) {
 	}
 }
 
-// slot runs relay after relay in one place until the faults are over, and returns the last, which runs.
+// slot runs relay after relay in one place until the span is over, and returns the last, which runs.
 func (w *world) slot(slot int) *process {
 	for life := 0; ; life++ {
-		r := w.draw("life", slot, life)
+		d := w.draw("life", slot, life)
 		p := w.open(slot, life)
-		rest := w.span - w.now()
-		ends := time.Duration(r.ExpFloat64() / w.kills * float64(time.Minute))
-		if w.kills == 0 || ends >= rest {
-			p.idle(rest)
+		left := func() time.Duration { return w.span - w.now() }
+		for w.pauses > 0 && left() > 0 {
+			next := d.after(w.pauses)
+			if next >= left() || next >= d.after(w.kills+w.stops) {
+				break
+			}
+			p.idle(next)
+			p.pause(min(d.upTo(2*w.session), left()))
+		}
+		ends := d.after(w.kills + w.stops)
+		if ends >= left() {
+			p.idle(left())
 			return p
 		}
 		p.idle(ends)
-		p.kill()
-		time.Sleep(upTo(r, 10*time.Second))
+		if d.Float64()*(w.kills+w.stops) < w.kills {
+			p.kill()
+		} else {
+			p.end()
+		}
+		time.Sleep(min(d.upTo(10*time.Second), max(0, left())))
 	}
 }
 
@@ -152,13 +173,16 @@ func (w *world) slot(slot int) *process {
 type hooks struct{ p *process }
 
 func (hooks) Sent(*relay.Event, relay.Receipt, time.Duration, time.Duration) {}
-func (hooks) Failed(*relay.Event, *relay.Failure, relay.State)               {}
 func (hooks) Lost(int)                                                       {}
 func (hooks) Fenced(int)                                                     {}
 func (hooks) Reclaimed(int)                                                  {}
+func (hooks) LanesOwned(int)                                                 {}
 
-func (h hooks) LanesOwned(n int) {
-	h.p.mu.Lock()
-	defer h.p.mu.Unlock()
-	h.p.lanes = n
+func (h hooks) Failed(e *relay.Event, f *relay.Failure, next relay.State) {
+	h.p.w.log.add(h.p.name, "failed", e.ID, f.Class, f.Code, next)
+	if next == relay.StateDead {
+		h.p.w.mu.Lock()
+		defer h.p.w.mu.Unlock()
+		h.p.w.wasDead[e.ID] = true
+	}
 }

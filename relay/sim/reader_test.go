@@ -4,6 +4,7 @@ package sim
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -16,8 +17,10 @@ func (w *world) read(level kgo.IsolationLevel) (all []*kgo.Record) {
 	from := map[string]map[int32]kgo.Offset{}
 	ends := map[string]map[int32]int64{}
 	left := 0
-	for i := range w.topics {
-		name := topicName(i)
+	for name := range w.topicIDs {
+		if name == deadTopic {
+			continue
+		}
 		from[name], ends[name] = map[int32]kgo.Offset{}, map[int32]int64{}
 		for _, p := range w.cluster.PartitionInfos(name) {
 			if p.LastStableOffset < p.HighWatermark {
@@ -37,7 +40,7 @@ func (w *world) read(level kgo.IsolationLevel) (all []*kgo.Record) {
 		kgo.FetchIsolationLevel(level), kgo.KeepControlRecords(), kgo.ConsumePartitions(from))
 	require.NoError(w.t, err)
 	defer c.Close()
-	ctx, cancel := bounded(time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for left > 0 {
 		fs := c.PollFetches(ctx)

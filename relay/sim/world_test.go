@@ -3,7 +3,6 @@
 package sim
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"os"
@@ -28,17 +27,24 @@ type world struct {
 	path  string
 	db    *sql.DB // the services'
 
-	net     kfake.VirtualNetwork
-	cluster *kfake.Cluster
-	rest    sync.WaitGroup // processes that were killed
-	linger  sync.WaitGroup // connections that nobody but the cluster has any more
+	net      kfake.VirtualNetwork
+	cluster  *kfake.Cluster
+	topicIDs map[string][16]byte
+	rest     sync.WaitGroup // processes that were killed
+	linger   sync.WaitGroup // connections that nobody but the cluster has any more
 
 	mu       sync.Mutex
 	failures int
 	over     bool           // there are no faults any more
 	calls    map[string]int // by process and kind
 	written  map[string]outbox.Event
-	alive    map[*process]bool
+	links    []*link
+	down     map[string]bool    // brokers, by address
+	synced   int32              // the last generation whose leader has sent the assignment
+	owners   map[int32]*process // who began to read the lane last
+	excused  map[string]bool    // keys, see excuse
+	wasDead  map[string]bool
+	revived  map[string]bool // made due again by a person
 }
 
 // ledgerTable has a row for each event, written in its transaction. Counter counts the events of a key.
@@ -59,7 +65,7 @@ var blank = sync.OnceValues(func() ([]byte, error) {
 	}
 	_, err = db.Exec(schema.Print(outbox.SQLite) + ledgerTable)
 	if closing := db.Close(); err != nil || closing != nil {
-		return nil, fmt.Errorf("%w, %w", err, closing)
+		return nil, fmt.Errorf("make a database: %w, %w", err, closing)
 	}
 	return os.ReadFile(path)
 })
@@ -87,32 +93,57 @@ func newFile(t *testing.T) string {
 // newWorld makes the database's and the cluster's side.
 func newWorld(t *testing.T, s scenario, path string) *world {
 	w := &world{
-		scenario: s, t: t, start: time.Now(), path: path, calls: map[string]int{}, written: map[string]outbox.Event{}, alive: map[*process]bool{},
+		scenario: s, t: t, start: time.Now(), path: path, calls: map[string]int{}, written: map[string]outbox.Event{},
+		topicIDs: map[string][16]byte{}, down: map[string]bool{}, wasDead: map[string]bool{}, owners: map[int32]*process{}, excused: map[string]bool{}, revived: map[string]bool{},
 	}
 	w.log = &journal{start: w.start, loud: os.Getenv("POSTRIDER_SIM_LOG") != ""}
+	clocks.Store(w.start.Year(), w.databaseClock)
 	var err error
 	w.db, err = sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_synchronous=off&_busy_timeout=60000")
 	require.NoError(t, err)
 	ports := make([]int, s.brokers)
 	for i := range ports {
-		ports[i] = 9092 + i
+		ports[i] = firstPort + i
 	}
-	opts := []kfake.Opt{kfake.NumBrokers(s.brokers), kfake.Ports(ports...), kfake.ListenFn(w.net.Listen)}
-	for i := range s.topics {
-		opts = append(opts, kfake.SeedTopics(s.partitions, topicName(i)))
-	}
-	w.cluster, err = kfake.NewCluster(opts...)
+	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(s.brokers), kfake.Ports(ports...), kfake.ListenFn(w.net.Listen))
 	require.NoError(t, err)
+	for i := range s.topics {
+		w.createTopic(topicName(i), s.partitions)
+	}
+	if s.deadTopic {
+		w.createTopic(deadTopic, 1)
+	}
+	w.plant()
 	return w
 }
 
+const firstPort = 9092
+
+func brokerAddress(i int) string { return fmt.Sprintf("localhost:%d", firstPort+i) }
+
 func topicName(i int) string { return fmt.Sprintf("t%d", i) }
 
+func (w *world) createTopic(name string, partitions int32) {
+	require.NoError(w.t, w.cluster.CreateTopic(name, partitions, map[string]string{"max.message.bytes": fmt.Sprint(maxRecord)}))
+	w.topicIDs[name] = w.cluster.TopicInfo(name).TopicID
+}
+
+// databaseClock is the database's time, which is not the relays'.
+func (w *world) databaseClock(now time.Time) time.Time {
+	shown := now.Add(w.skew)
+	for _, j := range w.jumps {
+		if now.Sub(w.start) >= j.at {
+			shown = shown.Add(j.by)
+		}
+	}
+	return shown
+}
+
 func (w *world) close() {
-	w.rest.Wait()
 	w.cluster.Close()
 	w.linger.Wait()
 	_ = w.db.Close()
+	clocks.Delete(w.start.Year())
 	if w.t.Failed() {
 		w.t.Logf("seed %d: what happened stands in %s; scenario %+v", w.seed, w.log.save(w.seed), w.scenario)
 	}
@@ -126,17 +157,18 @@ func (w *world) isOver() bool {
 	return w.over
 }
 
-// call counts a process's calls of a kind.
+func (w *world) isDown(address string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.down[address]
+}
+
+// call counts calls of a kind.
 func (w *world) call(kind string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls[kind]++
 	return w.calls[kind]
-}
-
-// fateOf draws what the network does to a request.
-func (w *world) fateOf(string, int16) fate {
-	return fate{}
 }
 
 // live runs the world from its first to its last moment.
@@ -145,6 +177,12 @@ func (w *world) live() {
 	for i := range w.writers {
 		services.Go(func() { w.write(i) })
 	}
+	services.Go(w.torment)
+	services.Go(w.act)
+	services.Go(func() {
+		time.Sleep(w.span / 2)
+		w.createTopic(comesLate, w.partitions)
+	})
 	last := make([]*process, w.relays)
 	for i := range last {
 		slots.Go(func() { last[i] = w.slot(i) })
@@ -155,40 +193,28 @@ func (w *world) live() {
 	w.over = true
 	w.mu.Unlock()
 	w.log.add("world", "no faults any more")
-	w.drainTable()
+	w.settleDown()
 	w.checkMemory(last)
 	for _, p := range last {
 		p.end()
 	}
-	w.rest.Wait()
+	w.awaitDead()
 	if !w.t.Failed() {
 		w.check()
 	}
 }
 
-// pending counts what still has a way to go.
-func (w *world) pending() (n int) {
-	err := w.db.QueryRow("SELECT count(*) FROM outbox_events WHERE status NOT IN ('SENT', 'DEAD')").Scan(&n)
-	require.NoError(w.t, err)
-	return n
-}
-
-// drainTable waits until the table is done.
-func (w *world) drainTable() {
-	limit := w.session + 2*time.Second + 5*time.Second
-	began := time.Now()
-	for w.pending() > 0 {
-		if time.Since(began) > limit {
-			w.fail("P1, P7: %d events are left %s after the last fault", w.pending(), limit)
-			return
-		}
-		time.Sleep(250 * time.Millisecond)
+// awaitDead holds that processes which were killed end too: nothing of theirs goes on for ever.
+func (w *world) awaitDead() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.rest.Wait()
+	}()
+	if limit := w.drain + time.Minute; !sleepOr(limit, done) {
+		return
+	} else {
+		w.fail("P8: a process that was killed is still at work %s later", limit)
 	}
-	w.log.add("world", "drained", time.Since(began))
-	time.Sleep(2 * time.Second)
-}
-
-// bounded is a context for what the world itself asks.
-func bounded(d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), d)
+	<-done
 }

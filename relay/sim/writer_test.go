@@ -20,7 +20,7 @@ func (w *world) write(service int) {
 	each := max(1, w.events/w.writers/2)
 	pause := w.span / time.Duration(each)
 	for i := range each {
-		time.Sleep(upTo(w.draw("tx", service, i), 2*pause))
+		time.Sleep(w.draw("tx", service, i).upTo(2 * pause))
 		w.transaction(service, i)
 	}
 }
@@ -37,8 +37,8 @@ func (w *world) transaction(service, i int) {
 	for j := range 1 + r.IntN(3) {
 		id := fmt.Sprintf("e%d-%d-%d", service, i, j)
 		w.insert(tx, w.event(id, key))
-		if r.IntN(20) == 0 {
-			time.Sleep(upTo(r, 2*time.Second))
+		if r.sometimes(w.slowTx) {
+			time.Sleep(r.upTo(2 * time.Second))
 		}
 	}
 	if r.IntN(6) == 0 {
@@ -47,23 +47,13 @@ func (w *world) transaction(service, i int) {
 	require.NoError(w.t, tx.Commit())
 }
 
-// event is what the service writes under an id.
-func (w *world) event(id, key string) outbox.Event {
-	r := w.draw("event", id)
-	e := outbox.Event{ID: id, AggregateType: "Order", AggregateID: key, Type: "Changed", Topic: topicName(r.IntN(w.topics)),
-		Payload: fmt.Appendf(nil, `{"id":%q, "n": 12345678901234567890.10, "x": "%0*d"}`, id, r.IntN(100), 0)}
-	if r.IntN(3) == 0 {
-		e.Headers = map[string]string{"note": "ü " + id}
-	}
-	if r.IntN(20) == 0 {
-		e.Payload = nil
-	}
-	return e
-}
-
 func (w *world) insert(tx *sql.Tx, e outbox.Event) {
 	ctx := context.Background()
 	require.NoError(w.t, writer.Write(ctx, tx, e))
+	if statement := spoil[w.troubleOf(e.ID)]; statement != "" {
+		_, err := tx.ExecContext(ctx, statement, e.ID)
+		require.NoError(w.t, err)
+	}
 	_, err := tx.ExecContext(ctx, "INSERT INTO ledger (event_id, key, counter) SELECT ?1, ?2, 1 + count(*) FROM ledger WHERE key = ?2", e.ID, e.AggregateID)
 	require.NoError(w.t, err)
 	w.mu.Lock()
