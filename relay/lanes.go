@@ -12,9 +12,10 @@ import (
 // at a time works on it, so that one relay at a time works on a key. It is implemented over a Kafka
 // consumer group, whose broker fences a relay that has lost its lanes.
 type Lanes interface {
-	// Run takes part until ctx ends, then gives up its lanes so that others have them at once, and returns
-	// nil. An error is one that makes going on senseless. Calls to k follow one another; they are made from
-	// Run's goroutines and never after it has returned.
+	// Run takes part until ctx ends, then gives up its lanes so that others have them at once, closes what it
+	// holds, and returns nil; it is called once, with a context that has ended if it is not to begin at all. An
+	// error is one that makes going on senseless. Calls to k follow one another; they are made from Run's
+	// goroutines and never after it has returned.
 	Run(ctx context.Context, k LaneKeeper) error
 }
 

@@ -151,7 +151,7 @@ func (r *Relay) run(ctx context.Context) error {
 		r.o.Logger.Info("another relay owns the table, waiting as standby", "holder", holder)
 	})
 	if err != nil {
-		r.closeSinks(ctx)
+		r.closeAll(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -163,7 +163,7 @@ func (r *Relay) run(ctx context.Context) error {
 	}
 	if r.o.Claim != ClaimLanes {
 		if err := r.loadDoubts(ctx); err != nil {
-			r.closeSinks(ctx)
+			r.closeAll(ctx)
 			return err
 		}
 	}
@@ -249,9 +249,15 @@ func (r *Relay) endQueues() {
 	}
 }
 
-func (r *Relay) closeSinks(ctx context.Context) {
+// closeAll closes what would have been run.
+func (r *Relay) closeAll(ctx context.Context) {
 	for _, s := range r.o.Flows {
 		_ = s.Close(ctx)
+	}
+	if r.o.Claim == ClaimLanes {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = r.o.Lanes.Run(ended, r.owner)
 	}
 }
 

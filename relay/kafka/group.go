@@ -129,6 +129,9 @@ func (g *Group) Run(ctx context.Context, k relay.LaneKeeper) error {
 		defer cancel()
 		_ = g.lend.Close(closing)
 	}()
+	if ctx.Err() != nil {
+		return nil
+	}
 	g.keeper = k
 	if err := g.prepare(ctx); err != nil || ctx.Err() != nil {
 		return err

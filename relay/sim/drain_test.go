@@ -37,6 +37,11 @@ func (w *world) settleDown() {
 	limit := w.recovery()
 	for free := true; ; {
 		n := w.pending(free)
+		w.mu.Lock()
+		if w.nursed.After(began) {
+			began, limit = w.nursed, w.recovery()+2*(w.drain+15*time.Second)
+		}
+		w.mu.Unlock()
 		switch {
 		case n == 0 && !free:
 			w.log.add("world", "drained")

@@ -147,32 +147,6 @@ func (w *world) initProducer(r kmsg.Request) (kmsg.Response, error, bool) {
 	return resp, nil, true
 }
 
-// syncGroup lets members wait in front of the coordinator until their leader has sent the assignment: kfake counts its
-// members wrongly when one that it keeps waiting itself gives up.
-func (w *world) syncGroup(r kmsg.Request) (kmsg.Response, error, bool) {
-	w.cluster.KeepControl()
-	req := r.(*kmsg.SyncGroupRequest)
-	done := func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if len(req.GroupAssignment) > 0 {
-			w.synced = max(w.synced, req.Generation)
-		}
-		return w.synced >= req.Generation
-	}
-	longest := time.Now().Add(w.session + time.Second) // then the leader counts as gone
-	if !done() {
-		w.log.add("broker", "holds a SyncGroup", req.MemberID, req.Generation)
-		defer w.log.add("broker", "lets a SyncGroup pass", req.MemberID, req.Generation)
-		w.cluster.SleepControl(func() {
-			for !done() && time.Now().Before(longest) {
-				time.Sleep(20 * time.Millisecond)
-			}
-		})
-	}
-	return nil, nil, false
-}
-
 // torment restarts brokers and moves leaders and coordinators, until the span is over.
 func (w *world) torment() {
 	for i := 0; ; i++ {

@@ -78,8 +78,9 @@ type conn struct {
 }
 
 type question struct {
-	key  int16
-	fate fate
+	key      int16
+	fate     fate
+	answered chan struct{}
 }
 
 func refused(address string) error {
@@ -207,7 +208,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	key, id := int16(binary.BigEndian.Uint16(b[4:])), int32(binary.BigEndian.Uint32(b[8:]))
-	q := question{key, c.l.w.fateOf(c.l.name, key)}
+	q := question{key, c.l.w.fateOf(c.l.name, key), make(chan struct{})}
 	c.mu.Lock()
 	mute := c.mute
 	c.asked[id] = q
@@ -216,6 +217,9 @@ func (c *conn) Write(b []byte) (int, error) {
 	c.l.w.log.add(c.l.name, "request", kmsg.NameForKey(key), q.fate.request)
 	if mute || !sleepOr(q.fate.wait, c.closed) {
 		return len(b), nil
+	}
+	if key == int16(kmsg.JoinGroup) {
+		c.l.w.keepAlive(joining(b), c.closed, q.answered)
 	}
 	switch q.fate.request {
 	case silent:
@@ -314,14 +318,17 @@ func (c *conn) next() error {
 	c.mu.Lock()
 	q, known := c.asked[id]
 	delete(c.asked, id)
+	if known {
+		close(q.answered)
+	}
 	c.deaf = c.deaf || known && q.fate.answer == silent
 	deaf := c.deaf
 	c.mu.Unlock()
+	if known && q.fate.answer != passes || deaf {
+		c.l.w.log.add(c.l.name, "answer", kmsg.NameForKey(q.key), q.fate.answer)
+	}
 	if !known || deaf { // the answer to a second copy is nobody's
 		return nil
-	}
-	if q.fate.answer != passes {
-		c.l.w.log.add(c.l.name, "answer", kmsg.NameForKey(q.key), q.fate.answer)
 	}
 	if !sleepOr(q.fate.late, c.closed) {
 		return net.ErrClosed

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/postrider/postrider/outbox"
 	"github.com/postrider/postrider/schema"
@@ -30,6 +31,7 @@ type world struct {
 	net      kfake.VirtualNetwork
 	cluster  *kfake.Cluster
 	topicIDs map[string][16]byte
+	care     *kgo.Client    // see keepAlive
 	rest     sync.WaitGroup // processes that were killed
 	linger   sync.WaitGroup // connections that nobody but the cluster has any more
 
@@ -40,6 +42,7 @@ type world struct {
 	written  map[string]outbox.Event
 	links    []*link
 	down     map[string]bool    // brokers, by address
+	nursed   time.Time          // see nurse
 	synced   int32              // the last generation whose leader has sent the assignment
 	owners   map[int32]*process // who began to read the lane last
 	excused  map[string]bool    // keys, see excuse
@@ -107,6 +110,8 @@ func newWorld(t *testing.T, s scenario, path string) *world {
 	}
 	w.cluster, err = kfake.NewCluster(kfake.NumBrokers(s.brokers), kfake.Ports(ports...), kfake.ListenFn(w.net.Listen))
 	require.NoError(t, err)
+	w.care, err = kgo.NewClient(kgo.SeedBrokers(brokerAddress(s.brokers-1)), kgo.Dialer(w.net.DialContext), kgo.DisableClientMetrics())
+	require.NoError(t, err)
 	for i := range s.topics {
 		w.createTopic(topicName(i), s.partitions)
 	}
@@ -140,6 +145,7 @@ func (w *world) databaseClock(now time.Time) time.Time {
 }
 
 func (w *world) close() {
+	w.care.Close()
 	w.cluster.Close()
 	w.linger.Wait()
 	_ = w.db.Close()
@@ -177,6 +183,11 @@ func (w *world) live() {
 	for i := range w.writers {
 		services.Go(func() { w.write(i) })
 	}
+	done := make(chan struct{})
+	var nursing sync.WaitGroup
+	nursing.Go(func() { w.nurse(done) })
+	defer nursing.Wait()
+	defer close(done)
 	services.Go(w.torment)
 	services.Go(w.act)
 	services.Go(func() {
