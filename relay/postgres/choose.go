@@ -92,7 +92,9 @@ func (c *choice) split(first round, got answers, second round, more answers) (fo
 	}
 	slices.SortFunc(forward, lower)
 	slices.SortFunc(ready, lower)
-	for _, view := range []*lockView{got.locks, more.locks} {
+	// Who may fill what the forward read missed is whoever held the lock before that was looked at: a transaction
+	// that ended between the look and the last view of the locks has filled its gap unseen.
+	for _, view := range []*lockView{got.locks, more.locksFirst} {
 		if view != nil {
 			c.holders = view.names()
 		}

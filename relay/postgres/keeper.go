@@ -156,7 +156,7 @@ func (k *keeper) lowestNew(ctx context.Context, lanes []bool) (cursor int64, ear
 	if last == nil {
 		return 0, nil, nil
 	}
-	view := answers{}
+	var view *lockView
 	if err := k.store.db.tx(ctx, k.store.reader.askLocks(&view)); err != nil {
 		return 0, nil, fmt.Errorf("look for open transactions: %w", err)
 	}
@@ -172,7 +172,7 @@ func (k *keeper) lowestNew(ctx context.Context, lanes []bool) (cursor int64, ear
 	if low != nil {
 		cursor = min(cursor, *low-1)
 	}
-	return cursor, view.locks.names(), nil
+	return cursor, view.names(), nil
 }
 
 // run starts the keeper; stop ends it and waits.

@@ -91,7 +91,7 @@ func (w *world) step() {
 		return
 	}
 	tx := rapid.SampledFrom(w.open).Draw(w.t, "tx")
-	switch rapid.IntRange(0, 9).Draw(w.t, "step") {
+	switch rapid.IntRange(0, 10).Draw(w.t, "step") {
 	case 0, 1:
 		w.begin()
 	case 2, 3, 4:
@@ -107,7 +107,10 @@ func (w *world) step() {
 			w.unlock(tx)
 			w.end(tx)
 		}
-	case 9:
+	case 9: // as fast as transactions of one statement are
+		w.commit(tx)
+		w.release(tx)
+	case 10:
 		if tx.visible == 0 && tx.xid > 0 {
 			w.trace("%s prepares", tx.name)
 			tx.name = fmt.Sprintf("-1/%d/0", tx.xid)
@@ -210,7 +213,7 @@ func (w *world) read(_ context.Context, q round) (a answers, err error) {
 	}
 	a.now = time.Unix(1, 0)
 	if q.locksFirst {
-		a.locks = w.locks()
+		a.locksFirst = w.locks()
 	}
 	if q.due != nil {
 		failed := func(r *modelRow) bool { return r.state == relay.StateFailed && inLanes(q.lanes, r) }

@@ -68,7 +68,7 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 	var stmts []stmt
 	sql := r.texts(q)
 	if q.locksFirst {
-		stmts = append(stmts, r.askLocks(&a))
+		stmts = append(stmts, r.askLocks(&a.locksFirst))
 	}
 	began := time.Now()
 	if q.due != nil {
@@ -117,7 +117,7 @@ func (r *reader) read(ctx context.Context, q round) (answers, error) {
 		}
 	}
 	if q.locks {
-		stmts = append(stmts, r.askLocks(&a))
+		stmts = append(stmts, r.askLocks(&a.locks))
 	}
 	if err := r.db.tx(ctx, stmts...); err != nil {
 		return answers{}, fmt.Errorf("read due events: %w", err)
@@ -251,7 +251,7 @@ func (r *reader) askDue(q round, a *answers, now time.Time) []stmt {
 	return out
 }
 
-func (r *reader) askLocks(a *answers) stmt {
+func (r *reader) askLocks(into **lockView) stmt {
 	return stmt{sql: r.sql.locks, args: []any{r.own.list()}, read: func(rows pgx.Rows) error {
 		v := &lockView{}
 		for rows.Next() {
@@ -271,7 +271,7 @@ func (r *reader) askLocks(a *answers) stmt {
 			}
 			v.holders = append(v.holders, h)
 		}
-		a.locks = v
+		*into = v
 		return rows.Err()
 	}}
 }

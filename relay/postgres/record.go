@@ -102,5 +102,6 @@ type answers struct {
 	below  []int64
 	passed []record // first new row of each closed key, for belowAsk.last
 
-	locks *lockView
+	locksFirst *lockView // before all the others
+	locks      *lockView // after them
 }
