@@ -42,6 +42,8 @@ type Metrics struct {
 	reclaimed prometheus.Counter
 	owned     prometheus.Gauge
 	fenced    prometheus.Counter
+	rebalance prometheus.Counter
+	takeover  prometheus.Histogram
 
 	counts *cachedCounts
 }
@@ -61,14 +63,16 @@ func NewMetrics(version, revision string) *Metrics {
 		reclaimed: counter("outbox_reclaimed_total", "Rows taken over: their claim was older than the claim timeout, or the last owner of their lane had sent and not marked them."),
 		owned: prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_lanes_owned",
 			Help: "Lanes that this relay works on; 0 with other claim modes than lanes."}),
-		fenced: counter("outbox_fenced_total", "Lanes lost without having been given up: the session had ended or a newer owner stood in the way."),
-		counts: &cachedCounts{},
+		fenced:    counter("outbox_fenced_total", "Lanes lost without having been given up: the session had ended or a newer owner stood in the way."),
+		rebalance: counter("outbox_rebalances_total", "Times that the group of relays has begun to share its lanes out anew."),
+		takeover:  histogram("outbox_takeover_seconds", "Time from the assignment of lanes to this relay until it works on them."),
+		counts:    &cachedCounts{},
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_build_info",
 		Help:        "Always 1; the labels say which build runs.",
 		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "goversion": runtime.Version()}})
 	info.Set(1)
-	m.registry.MustRegister(m.success, m.failure, m.publish, m.produce, m.lost, m.reclaimed, m.owned, m.fenced, info, m.counts)
+	m.registry.MustRegister(m.success, m.failure, m.publish, m.produce, m.lost, m.reclaimed, m.owned, m.fenced, m.rebalance, m.takeover, info, m.counts)
 	return m
 }
 
@@ -110,6 +114,12 @@ func (m *Metrics) LanesOwned(n int) { m.owned.Set(float64(n)) }
 
 // Fenced implements relay.Hooks.
 func (m *Metrics) Fenced(lanes int) { m.fenced.Add(float64(lanes)) }
+
+// Rebalanced is called when the relays' group has begun to share its lanes out anew.
+func (m *Metrics) Rebalanced() { m.rebalance.Inc() }
+
+// TookOver is called when lanes that were assigned to this relay are open.
+func (m *Metrics) TookOver(_ int, took time.Duration) { m.takeover.Observe(took.Seconds()) }
 
 var _ relay.Hooks = (*Metrics)(nil)
 

@@ -72,10 +72,10 @@ func (a *app) newGroup(ctx context.Context, store Store) (*kafka.Group, error) {
 	c := a.cfg.Relay
 	o := kafka.GroupOptions{
 		Name: a.cfg.Outbox.Name, Relay: c.Name, Table: table, Lanes: int32(c.Lanes), SessionTimeout: c.SessionTimeout,
-		GiveTimeout: c.ShutdownTimeout,
+		GiveTimeout: c.ShutdownTimeout, Replication: int16(max(c.CreateTopics.ReplicationFactor, 0)), Hooks: a.metrics,
 	}
 	if c.Delivery == config.ExactlyOnce {
-		o.Flows = c.Flows
+		o.Flows = min(c.Flows, c.Lanes)
 	}
 	group, err := kafka.NewGroup(a.kafka, kafka.Options{Logger: a.log}, o)
 	if err != nil {

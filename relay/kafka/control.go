@@ -55,7 +55,7 @@ func (g *Group) checkControl(ctx context.Context) error {
 		return err
 	}
 	for _, l := range left {
-		if err := g.sameTable(l.note); err != nil {
+		if err := g.readable(l); err != nil {
 			return err
 		}
 	}
@@ -70,14 +70,24 @@ func allLanes(n int32) []int32 {
 	return lanes
 }
 
-// sameTable refuses lanes that belong to another outbox.
-func (g *Group) sameTable(n note) error {
-	if n.Table == "" || n.Table == g.o.Table {
+// readable refuses lanes that belong to another outbox, or were last worked on by a relay that this one is too old for.
+func (g *Group) readable(l left) error {
+	n := l.note
+	switch {
+	case n.Format > noteFormat:
+		return tooNew(l.lane, fmt.Errorf("%w: format %d, and this one reads %d", errNewer, n.Format, noteFormat))
+	case n.Table == "" || n.Table == g.o.Table:
 		return nil
 	}
 	return &relay.SetupError{Kind: relay.SetupConflict, Thing: "outbox.name " + g.o.Name,
 		Reason: fmt.Sprintf("belongs to %s (relay %s); this relay is on %s", n.Table, n.Relay, g.o.Table),
 		Fix:    "give this outbox a name of its own (outbox.name)"}
+}
+
+// tooNew is what is left of a lane in a form that this relay must not guess at.
+func tooNew(lane int32, err error) error {
+	return &relay.SetupError{Kind: relay.SetupConflict, Thing: fmt.Sprintf("progress of lane %d", lane), Reason: err.Error(), Err: err,
+		Fix: "run that version until all it sent is marked, or use it here"}
 }
 
 // controlTopic looks the topic up and makes it when it is missing.

@@ -32,11 +32,29 @@ type GroupOptions struct {
 	// refuse less than group.min.session.timeout.ms (6 s). With group.protocol: consumer the brokers' own
 	// group.consumer.session.timeout.ms (45 s unless changed) takes its place.
 	SessionTimeout time.Duration
+	// Hooks hear of changes in the group. Defaults to none.
+	Hooks GroupHooks
 	// GiveTimeout bounds how long lanes that another relay is to have may be in flight. Defaults to 30 s.
 	GiveTimeout time.Duration
 }
 
+// GroupHooks lets metrics hang on what happens in the group. They are called one after the other and must not block.
+type GroupHooks interface {
+	// Rebalanced is called when the group has begun to share its lanes out anew.
+	Rebalanced()
+	// TookOver is called when lanes are open, with the time since they were assigned to this relay.
+	TookOver(lanes int, took time.Duration)
+}
+
+type noGroupHooks struct{}
+
+func (noGroupHooks) Rebalanced()                 {}
+func (noGroupHooks) TookOver(int, time.Duration) {}
+
 func (o GroupOptions) withDefaults() GroupOptions {
+	if o.Hooks == nil {
+		o.Hooks = noGroupHooks{}
+	}
 	if o.SessionTimeout <= 0 {
 		o.SessionTimeout = 10 * time.Second
 	}
@@ -74,7 +92,8 @@ type Group struct {
 	id      string
 	gen     int32
 	refused int32               // a generation that the broker has refused
-	have    map[int32]bool      // assigned
+	counted int32               // the last that was told of
+	have    map[int32]time.Time // assigned, and when
 	own     map[int32]bool      // taken over: open for transactions
 	late    map[int32]bool      // taken over, and about to be open
 	logs    map[int32]*laneLog  // of own
@@ -97,7 +116,7 @@ func NewGroup(cfg Config, opts Options, o GroupOptions) (*Group, error) {
 	g := &Group{
 		o: o.withDefaults(), lend: lend, runID: newRun(o.Relay), topic: o.Name + ".postrider", log: lend.opts.Logger,
 		calls: make(chan struct{}, 1), work: make(chan struct{}, 1), fatal: make(chan error, 1),
-		gen: -1, refused: -1, have: map[int32]bool{}, own: map[int32]bool{}, late: map[int32]bool{},
+		gen: -1, refused: -1, have: map[int32]time.Time{}, own: map[int32]bool{}, late: map[int32]bool{},
 		logs: map[int32]*laneLog{}, lows: map[int32]string{}, changed: make(chan struct{}),
 		wrote: map[int32]committed{}, fenced: map[string]bool{},
 	}

@@ -26,11 +26,20 @@ func TestGroup_Share(t *testing.T) {
 		for lane := range int32(6) {
 			a.lows[lane] = fmt.Sprint(100 + lane)
 		}
+		told := &toldOf{}
+		o.Hooks = told
 		first := p.start(t, o, a, Options{})
 		until(t, 30*time.Second, "the first has all lanes", func() bool { return all.has("a") == 6 })
+		until(t, 20*time.Second, "they are open", func() bool { return told.lanes.Load() == 6 })
+		require.Less(t, told.longest.Load(), int64(20*time.Second))
+		before := told.rebalances.Load()
+		require.Positive(t, before)
+		o.Hooks = nil
 		b := newKeeper(t, all, "b")
 		p.start(t, o, b, Options{})
 		until(t, 30*time.Second, "both have half", func() bool { return all.has("a") == 3 && all.has("b") == 3 })
+		require.Greater(t, told.rebalances.Load(), before)
+		require.EqualValues(t, 6, told.lanes.Load(), "kept lanes are not taken over again")
 		require.NoError(t, first.end(t))
 		began := time.Now()
 		until(t, 30*time.Second, "the second has all", func() bool { return all.has("b") == 6 })
@@ -42,6 +51,16 @@ func TestGroup_Share(t *testing.T) {
 			require.Empty(t, l.Sent)
 		}
 	})
+}
+
+// toldOf counts what metrics hear of.
+type toldOf struct{ rebalances, lanes, longest atomic.Int64 }
+
+func (h *toldOf) Rebalanced() { h.rebalances.Add(1) }
+
+func (h *toldOf) TookOver(lanes int, took time.Duration) {
+	h.lanes.Add(int64(lanes))
+	h.longest.Store(max(h.longest.Load(), took.Nanoseconds()))
 }
 
 // TestGroup_TakeFails: what stands in the way of taking lanes over is tried again.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -17,12 +19,19 @@ type LaneStatus struct {
 	Relay string `json:"relay"` // the owner's relay.name; empty: nobody has it now
 	Host  string `json:"host,omitempty"`
 	Run   string `json:"run,omitempty"`  // names this run of the relay
+	Flow  *int32 `json:"flow,omitempty"` // the owner's that sends it; none when it does not send in transactions
 	Last  string `json:"last,omitempty"` // who noted the position: the owner, or the one before
 	Low   string `json:"low,omitempty"`  // events below this row are settled
 	// Progress is the offset in the control topic up to which transactions are known to be marked, End the topic's.
-	// The difference, with what transactions add of their own, is what a take-over would read.
 	Progress int64 `json:"progress"`
 	End      int64 `json:"end"`
+	// Unmarked is about how many transactions stand between Progress and End, a record and a mark of the broker's each:
+	// what a take-over would read. It grows while the database does not take marks; without transactions it is 0.
+	Unmarked int64 `json:"unmarked"`
+	// ProgressAt is when the newest transaction of the lane was noted, by the broker's record; none when there is none.
+	ProgressAt *time.Time `json:"progress_at,omitempty"`
+
+	member string // noted by a static member, see present.has
 }
 
 // DescribeLanes asks the cluster who has which lane of an outbox. There are none when no relay has ever shared it
@@ -39,9 +48,25 @@ func DescribeLanes(ctx context.Context, cfg Config, outbox string) ([]LaneStatus
 	if err != nil {
 		return nil, fmt.Errorf("look the lanes up: %w", err)
 	}
+	newest, err := adm.ListMaxTimestampOffsets(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("look the lanes up: %w", err)
+	}
 	var lanes []LaneStatus
-	for _, end := range ends.Offsets().Sorted() {
-		lanes = append(lanes, LaneStatus{Lane: end.Partition, Progress: -1, End: end.At})
+	for _, lane := range slices.Sorted(maps.Keys(ends[topic])) {
+		end := ends[topic][lane]
+		switch {
+		case errors.Is(end.Err, kerr.UnknownTopicOrPartition):
+			return nil, nil
+		case end.Err != nil:
+			return nil, fmt.Errorf("look the lanes up: %w", end.Err)
+		}
+		l := LaneStatus{Lane: lane, Progress: -1, End: end.Offset}
+		if n, ok := newest.Lookup(topic, lane); ok && n.Err == nil && n.Timestamp > 0 {
+			at := time.UnixMilli(n.Timestamp).UTC()
+			l.ProgressAt = &at
+		}
+		lanes = append(lanes, l)
 	}
 	if len(lanes) == 0 {
 		return nil, nil
@@ -58,24 +83,44 @@ func addNotes(ctx context.Context, adm *kadm.Client, topic string, lanes []LaneS
 		return fmt.Errorf("read the lanes' positions: %w", err)
 	}
 	for i := range lanes {
-		if o, ok := noted.Lookup(topic, lanes[i].Lane); ok && o.Err == nil {
-			n := parseNote(&o.Metadata)
-			lanes[i].Progress, lanes[i].Low, lanes[i].Last = o.At, n.Low, n.Relay
+		l := &lanes[i]
+		o, ok := noted.Lookup(topic, l.Lane)
+		if !ok || o.Err != nil {
+			continue
+		}
+		n := parseNote(&o.Metadata)
+		l.Progress, l.Low, l.Last, l.Run, l.member = o.At, n.Low, n.Relay, n.Run, n.Member
+		l.Unmarked = max(l.End-l.Progress, 0) / 2
+		if n.Flows > 0 {
+			flow := l.Lane % int32(n.Flows)
+			l.Flow = &flow
 		}
 	}
 	return nil
 }
 
+// addOwners says who has the lanes now. A note of another run is the last owner's: the new one has not opened the lane.
 func addOwners(ctx context.Context, c *kgo.Client, topic string, lanes []LaneStatus) error {
 	members, err := describeMembers(ctx, c, topic)
 	if err != nil {
 		return err
 	}
+	owned := map[int32]presentMember{}
 	for _, m := range members {
 		for _, lane := range m.lanes {
-			if i := slices.IndexFunc(lanes, func(l LaneStatus) bool { return l.Lane == lane }); i >= 0 {
-				lanes[i].Run, lanes[i].Host, lanes[i].Relay = m.client, m.host, relayOf(m.client)
-			}
+			owned[lane] = m
+		}
+	}
+	for i := range lanes {
+		l := &lanes[i]
+		m, ok := owned[l.Lane]
+		switch {
+		case !ok:
+			l.Run, l.Flow = "", nil
+		case l.Run == m.client, l.member == m.id:
+			l.Host, l.Relay = m.host, relayOf(l.Run)
+		default:
+			l.Host, l.Relay, l.Run, l.Flow = m.host, relayOf(m.client), m.client, nil
 		}
 	}
 	return nil

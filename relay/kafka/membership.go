@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -36,16 +37,24 @@ func (g *Group) fail(err error) {
 
 // turn notes the membership under which a callback runs. When the member id is a new one, every lane was
 // lost in between, whatever the callback is called: they are returned. g.mu is held.
-func (g *Group) turn(c *kgo.Client) (lost []int32) {
+func (g *Group) turn(c *kgo.Client, moved []int32) (lost []int32) {
 	id, gen := c.GroupMetadata()
 	if g.id != "" && id != g.id {
 		lost = sorted(g.own)
 		clear(g.own)
 		clear(g.late)
+		for lane := range g.have {
+			g.have[lane] = time.Now() // they are to be taken over anew
+		}
 		g.cancelOpening()
 	}
 	if id != g.id || gen != g.gen {
 		g.refused = -1
+	}
+	// The brokers' protocol moves lanes under one epoch, and epochs without lanes and without a word.
+	if gen != g.counted || g.lend.cfg.consumerProtocol && len(moved) > 0 {
+		g.counted = gen
+		g.o.Hooks.Rebalanced()
 	}
 	g.client, g.id, g.gen = c, id, gen
 	g.notify()
@@ -79,9 +88,9 @@ func (g *Group) cancelOpening() {
 
 func (g *Group) assigned(c *kgo.Client, added []int32) {
 	g.mu.Lock()
-	lost := g.turn(c)
+	lost := g.turn(c, added)
 	for _, lane := range added {
-		g.have[lane] = true
+		g.have[lane] = time.Now()
 	}
 	g.mu.Unlock()
 	g.lose(lost)
@@ -94,7 +103,7 @@ func (g *Group) assigned(c *kgo.Client, added []int32) {
 // revoked gives lanes up. It may take its time: the member goes on telling that it is there.
 func (g *Group) revoked(ctx context.Context, c *kgo.Client, lanes []int32) {
 	g.mu.Lock()
-	lost := g.turn(c)
+	lost := g.turn(c, lanes)
 	var give []int32
 	for _, lane := range lanes {
 		delete(g.have, lane)

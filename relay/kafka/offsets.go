@@ -22,9 +22,13 @@ type committed struct {
 	note   string
 }
 
+// noteFormat is the newest that is understood. Fields that older relays may leave aside do not make a new one.
+const noteFormat = 1
+
 // note is the metadata of a committed offset: the lane's owner, where reading may begin, and what is sent and
 // stands in no progress record.
 type note struct {
+	Format int    `json:"format"`
 	Relay  string `json:"relay"`
 	Run    string `json:"run"`
 	Member string `json:"member,omitempty"` // of a relay with a group.instance.id, see present.has
@@ -53,7 +57,7 @@ func (g *Group) metadata(lane int32) string {
 
 // noteOf is called with g.mu held.
 func (g *Group) noteOf(lane int32) string {
-	n := note{Relay: g.o.Relay, Run: g.runID, Flows: g.o.Flows, Table: g.o.Table, Low: g.lows[lane]}
+	n := note{Format: noteFormat, Relay: g.o.Relay, Run: g.runID, Flows: g.o.Flows, Table: g.o.Table, Low: g.lows[lane]}
 	if g.lend.cfg.InstanceID != "" {
 		n.Member = g.id
 	}

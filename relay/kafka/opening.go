@@ -97,16 +97,24 @@ func (g *Group) open(ctx context.Context, lanes []int32, m member) error {
 	err = g.noteOwner(ctx, lanes, m)
 	g.mu.Lock()
 	var gone, back []int32
+	since := time.Now()
 	for _, lane := range lanes {
 		delete(g.late, lane)
+		at, have := g.have[lane]
 		switch {
-		case !g.have[lane] || g.id != m.id:
+		case !have || g.id != m.id:
 			gone = append(gone, lane)
 		case err != nil:
 			back = append(back, lane)
 		default:
 			g.own[lane] = true
+			if at.Before(since) {
+				since = at
+			}
 		}
+	}
+	if open := len(lanes) - len(gone) - len(back); open > 0 {
+		g.o.Hooks.TookOver(open, time.Since(since))
 	}
 	g.notify()
 	g.mu.Unlock()

@@ -75,11 +75,17 @@ func decimal(s string) (n int64, ok bool) {
 	return n, true
 }
 
-var errProgress = errors.New("the progress record is damaged")
+var (
+	errProgress = errors.New("the progress record is damaged")
+	errNewer    = errors.New("a newer version of the relay wrote it")
+)
 
 func decodeProgress(b []byte) (sent []relay.SentRow, err error) {
-	if len(b) == 0 || b[0] != progressVersion {
-		return nil, fmt.Errorf("%w or was written by a newer relay", errProgress)
+	switch {
+	case len(b) == 0 || b[0] == 0:
+		return nil, errProgress
+	case b[0] > progressVersion:
+		return nil, fmt.Errorf("%w: format %d, and this one reads %d", errNewer, b[0], progressVersion)
 	}
 	r := reading{b: b[1:]}
 	names := make([]string, 0, 4)

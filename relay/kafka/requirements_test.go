@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -147,6 +148,39 @@ func TestGroup_Requirements(t *testing.T) {
 			setup := refusal(t, parsed(t, properties(seed, c.props...)), GroupOptions{Name: "shop", Relay: "a", Table: "t", Lanes: 2, Flows: 1})
 			require.Equal(t, strings.ReplaceAll(c.want, "{seed}", seed), setup.Error())
 			require.Equal(t, c.kind, setup.Kind)
+		})
+	}
+}
+
+// TestGroup_NewerVersion: what a later version has left of a lane is not guessed at, during a deploy that is taken back
+// for one. The relay ends, so that those of that version have the lanes.
+func TestGroup_NewerVersion(t *testing.T) {
+	t.Parallel()
+	o := GroupOptions{Name: "shop", Table: "t", Lanes: 2, Flows: 1}
+	for name, c := range map[string]struct {
+		leave func(t *testing.T, seed string)
+		want  string
+	}{
+		"a note": {func(t *testing.T, seed string) {
+			_, err := admin(t, seed).CommitOffsets(t.Context(), "shop.postrider", kadm.Offsets{"shop.postrider": {1: {
+				Topic: "shop.postrider", Partition: 1, At: 0, LeaderEpoch: -1, Metadata: `{"format":2,"relay":"b","table":"t"}`}}})
+			require.NoError(t, err)
+		}, "progress of lane 1: a newer version of the relay wrote it: format 2, and this one reads 1; run that version until all it sent is marked, or use it here"},
+		"a progress record": {func(t *testing.T, seed string) {
+			c := plainClient(t, seed, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			require.NoError(t, c.ProduceSync(t.Context(), &kgo.Record{Topic: "shop.postrider", Partition: 0, Key: []byte("0/0"), Value: []byte{7, 0, 0}}).FirstErr())
+		}, "progress of lane 0: a newer version of the relay wrote it: format 7, and this one reads 1; run that version until all it sent is marked, or use it here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seed := cluster(t).ListenAddrs()[0]
+			leaveUnmarked(t, seed, o, 1)
+			c.leave(t, seed)
+			mine := o
+			mine.Relay = "b"
+			setup := refusal(t, parsed(t, properties(seed)), mine)
+			require.Equal(t, c.want, setup.Error())
+			require.Equal(t, relay.SetupConflict, setup.Kind)
 		})
 	}
 }

@@ -45,7 +45,11 @@ func (g *Group) barrier(ctx context.Context, lanes []int32) (taken []relay.Taken
 		if n.offset >= 0 {
 			spans = append(spans, span{lane, n.offset, ends[i], func(r *kgo.Record) {
 				rows, err := decodeProgress(r.Value)
-				if err != nil && damaged[i] == nil {
+				switch {
+				case damaged[i] != nil:
+				case errors.Is(err, errNewer):
+					damaged[i] = tooNew(lane, err)
+				case err != nil:
 					damaged[i] = fmt.Errorf("lane %d, offset %d: %w", lane, r.Offset, err)
 				}
 				taken[i].Sent = append(taken[i].Sent, rows...)
@@ -55,7 +59,12 @@ func (g *Group) barrier(ctx context.Context, lanes []int32) (taken []relay.Taken
 	if err := g.read(ctx, spans); err != nil {
 		return nil, nil, err
 	}
-	return taken, ends, errors.Join(damaged...)
+	err = errors.Join(damaged...)
+	if setup := relay.AsSetup(err); setup != nil {
+		g.fail(setup)
+		return nil, nil, setup
+	}
+	return taken, ends, err
 }
 
 // settled returns what is noted of each lane once no earlier owner can change it. Owners that are no members any
@@ -72,7 +81,7 @@ func (g *Group) settled(ctx context.Context, lanes []int32) (map[int32]left, err
 		}
 		by := make(map[int32]left, len(now))
 		for _, l := range now {
-			if err := g.sameTable(l.note); err != nil {
+			if err := g.readable(l); err != nil {
 				g.fail(err)
 				return nil, err
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -109,5 +110,72 @@ func TestGroup_TakeOverTime(t *testing.T) {
 				requireSent(t, b, 16)
 			}
 		}
+	})
+}
+
+// TestGroup_ManyRuns: however many runs of relays have come and gone, a lane's partition holds few records once it is
+// compacted, a list that is not marked is never among those that compaction took, and a take-over reads nothing else.
+func TestGroup_ManyRuns(t *testing.T) {
+	t.Parallel()
+	const runs, flows, lanes = 12, 2, 4
+	run := func(t *testing.T, seed string, compact func()) {
+		o := GroupOptions{Name: groupName(t), Table: "t", Lanes: lanes, Flows: flows}
+		topic := newTopic(t, seed, 1, nil)
+		all := &ownership{owner: map[int32]string{}}
+		waiting := map[int32]relay.RowID{}
+		for n := range runs {
+			k := newKeeper(t, all, "a")
+			g := startGroup(t, seed, o, k, Options{})
+			until(t, 20*time.Second, "all lanes are open", func() bool {
+				return !slices.ContainsFunc(allLanes(lanes), func(lane int32) bool { return !g.owns(lane) })
+			})
+			k.mu.Lock()
+			for _, l := range k.taken {
+				if n > 0 {
+					require.Len(t, l.Sent, 2, "run %d, lane %d: what is not marked, what came behind it, and nothing else", n, l.Lane)
+					require.Equal(t, waiting[l.Lane], l.Sent[0].Row)
+				}
+			}
+			k.mu.Unlock()
+			for flow := range flows {
+				s, err := newTransactions(parsed(t, properties(seed)), Options{}, g, flow)
+				require.NoError(t, err)
+				for i := range 5 {
+					var recs []relay.Record
+					for lane := int32(flow); lane < lanes; lane += flows {
+						recs = append(recs, row(topic, fmt.Sprint(lane), fmt.Sprint(n, i), lane))
+						if i == 3 {
+							waiting[lane] = recs[len(recs)-1].Row
+						}
+					}
+					if sent := wellSent(t, sendTx(t, s, recs...)); i != 3 {
+						mark(sent)
+					}
+				}
+				copied := row(topic, "copy", "for the dead-letter topic", int32(flow))
+				copied.Row = ""
+				wellSent(t, sendTx(t, s, copied))
+				require.NoError(t, s.Close(t.Context()))
+			}
+			require.NoError(t, g.end(t))
+			compact()
+		}
+		for lane, records := range committedRecords(t, seed, o.Name+".postrider") {
+			keys := map[string]bool{}
+			for _, r := range records {
+				keys[string(r.Key)] = true
+			}
+			t.Logf("lane %d: %d records under %d keys", lane, len(records), len(keys))
+			require.LessOrEqual(t, len(keys), 2*unmarked, "slots of the lane's flow, and as many for copies")
+		}
+	}
+	t.Run("compacted", func(t *testing.T) {
+		t.Parallel()
+		k := cluster(t)
+		run(t, k.ListenAddrs()[0], k.Compact)
+	})
+	t.Run("real", func(t *testing.T) {
+		t.Parallel()
+		run(t, realKafka(t), func() {})
 	})
 }

@@ -51,19 +51,46 @@ func (x *transaction) note(ctx context.Context) error {
 	return nil
 }
 
-// progress makes the progress records: one a lane, under the transactional id. A lane with more rows than a
-// record takes has others under names of their own behind it.
+// inTransaction is the header of a progress record that names its transactional id.
+const inTransaction = "transaction"
+
+// transactionOf is the transactional id that a progress record was written under.
+func transactionOf(r *kgo.Record) string {
+	for _, h := range r.Headers {
+		if h.Key == inTransaction {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// noteKey names the place of the transaction: flow and slot. The record that it replaces is of the slot's transaction
+// before, which is marked, or of an earlier owner of the lane, whose records are marked before the lane is open. So a
+// lane has few keys, however many relays have come and gone, and compaction never takes a list that counts. What lists
+// no rows is not fenced by its lane, and must not stand in for what does.
+func (x *transaction) noteKey() string {
+	key := fmt.Sprintf("%d/%d", x.b.t.flow, x.slot.number)
+	if len(x.lanes) == 0 {
+		return "copies/" + key
+	}
+	return key
+}
+
+// progress makes the progress records, one a lane. A lane with more rows than a record takes has others under names of
+// their own behind it.
 func (x *transaction) progress(control string) (notes []sending) {
 	rows := x.rows()
 	now := time.Now()
+	headers := []kgo.RecordHeader{{Key: inTransaction, Value: []byte(x.id)}}
 	for _, lane := range x.noteLanes() {
 		for n, part := range inParts(rows[lane]) {
-			key := x.id
+			key := x.noteKey()
 			if n > 0 {
-				key = fmt.Sprintf("%s/%d", x.id, n)
+				key = fmt.Sprintf("%s/%d", key, n)
 			}
 			value := encodeProgress(part)
-			notes = append(notes, sending{size: len(value) + len(key), rec: kgo.Record{Key: []byte(key), Value: value,
+			size := len(value) + len(key) + len(inTransaction) + len(x.id)
+			notes = append(notes, sending{size: size, rec: kgo.Record{Key: []byte(key), Value: value, Headers: headers,
 				Timestamp: now, Topic: control, Partition: lane}})
 		}
 	}

@@ -12,11 +12,12 @@ import (
 )
 
 // A slot is a place for one transaction at a time, from its first record until the table shows what it
-// committed. Its progress records have the transactional id for their key, so that the next transaction of the
-// slot replaces them: not before their rows are marked.
+// committed. Its progress records are named after it, so that the next transaction of the slot replaces them: not
+// before their rows are marked.
 type slot struct {
-	t     *Transactions
-	ended time.Time // of its last transaction; the flow's own
+	t      *Transactions
+	number int       // among those of the flow
+	ended  time.Time // of its last transaction; the flow's own
 
 	mu     sync.Mutex
 	client *kgo.Client

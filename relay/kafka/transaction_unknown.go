@@ -38,7 +38,7 @@ func (t *Transactions) ask(ctx context.Context, x *transaction) (there bool, err
 	}
 	lane, offset := x.notes[0].rec.Partition, x.notes[0].rec.Offset
 	err = t.g.readCommitted(ctx, lane, offset, offset+1, func(r *kgo.Record) {
-		there = there || r.Offset == offset && string(r.Key) == x.id
+		there = there || r.Offset == offset && transactionOf(r) == x.id
 	})
 	return there, err
 }

@@ -104,8 +104,8 @@ func newTransactions(cfg Config, o Options, g lanes, flow int) (*Transactions, e
 		fences: make(chan struct{}, maxFences), silent: map[target]silence{},
 	}
 	t.life, t.end = context.WithCancel(context.Background())
-	for range unmarked {
-		s := &slot{t: t}
+	for n := range unmarked {
+		s := &slot{t: t, number: n}
 		t.slots = append(t.slots, s)
 		t.idle <- s
 	}

@@ -56,10 +56,11 @@ func TestCase_P11_OneNameForTwoRelays(t *testing.T) {
 		of := map[string]string{} // transactional ids, and whose they are
 		for lane, records := range committedRecords(t, seed, groups[0].topic) {
 			for _, r := range records {
-				if id := string(r.Key); of[id] == "" {
+				id := transactionOf(r)
+				if of[id] == "" {
 					of[id] = all.owner[int32(lane)]
 				}
-				require.Equal(t, all.owner[int32(lane)], of[string(r.Key)], "%s is of one relay", r.Key)
+				require.Equal(t, all.owner[int32(lane)], of[id], "%s is of one relay", id)
 			}
 		}
 		require.LessOrEqual(t, len(of), 2*unmarked, "nobody lost an id, or there would be new ones")

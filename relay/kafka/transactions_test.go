@@ -80,7 +80,8 @@ func TestTransactions_Write(t *testing.T) {
 			for _, r := range records {
 				rows, err := decodeProgress(r.Value)
 				require.NoError(t, err)
-				require.Contains(t, string(r.Key), g.topic+"/"+g.name+"/0/")
+				require.Contains(t, transactionOf(r), g.topic+"/"+g.name+"/0/")
+				require.Regexp(t, "^0/[012]$", string(r.Key), "the place of the transaction: flow and slot")
 				for _, row := range rows {
 					noted[row.Row] = row
 				}

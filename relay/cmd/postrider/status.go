@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,8 +77,9 @@ func (c *cli) status(ctx context.Context, cfg *config.Config, store relay.Admin)
 		for _, r := range relays {
 			t.row("relay", r["state"], relayLine(r))
 		}
-		for _, o := range owners(doc.Lanes) {
-			t.row("lanes", o.lanes, o.relay)
+		for i := range doc.Lanes {
+			l := &doc.Lanes[i]
+			t.row(fmt.Sprint("lane ", l.Lane), owner(l), laneLine(l, time.Now()))
 		}
 		if silent != "" {
 			t.row("lanes", "unknown", silent)
@@ -144,23 +145,33 @@ func askLanes(ctx context.Context, cfg *config.Config) (lanes []kafka.LaneStatus
 	return lanes, ""
 }
 
-// laneOwner is a relay and its lanes, for people.
-type laneOwner struct{ relay, lanes string }
-
-func owners(lanes []kafka.LaneStatus) (out []laneOwner) {
-	for _, l := range lanes {
-		name := "nobody works on them"
-		if l.Relay != "" {
-			name = "relay " + l.Relay + " at " + l.Host
-		}
-		i := slices.IndexFunc(out, func(o laneOwner) bool { return o.relay == name })
-		if i < 0 {
-			out = append(out, laneOwner{relay: name, lanes: fmt.Sprint(l.Lane)})
-			continue
-		}
-		out[i].lanes += " " + fmt.Sprint(l.Lane)
+// owner names who has a lane, for people.
+func owner(l *kafka.LaneStatus) string {
+	if l.Relay == "" {
+		return "nobody"
 	}
-	return out
+	return l.Relay
+}
+
+// laneLine says how a lane fares, for people.
+func laneLine(l *kafka.LaneStatus, now time.Time) string {
+	var parts []string
+	if l.Host != "" {
+		parts = append(parts, "at "+l.Host)
+	}
+	if l.Flow != nil {
+		parts = append(parts, fmt.Sprint("flow ", *l.Flow))
+	}
+	if l.Unmarked > 0 {
+		parts = append(parts, fmt.Sprint("transactions not known to be marked: ", l.Unmarked))
+	}
+	if l.ProgressAt != nil {
+		parts = append(parts, "last progress "+age(max(now.Sub(*l.ProgressAt), 100*time.Millisecond))+" ago")
+	}
+	if l.Relay == "" && l.Last != "" {
+		parts = append(parts, "last owner "+l.Last)
+	}
+	return strings.Join(parts, ", ")
 }
 
 func count(c relay.Count) string {

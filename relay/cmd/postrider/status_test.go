@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestStatus_Lanes: a person sees who has which lane, by which flow, and when it last got on; a script sees the same,
+// and the metrics tell of it too.
+func TestStatus_Lanes(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	lanes := []string{"--set", "relay.claim=lanes", "--set", "relay.delivery=exactly-once", "--set", "relay.lanes=4", "--set", "relay.name=till-1"}
+	code, out, errOut := d.do(t, append([]string{"status"}, lanes...)...)
+	require.Zero(t, code, errOut)
+	require.Contains(t, out, "no relay has shared this outbox by lanes yet")
+
+	listen := freePort(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan string, 1)
+	go func() {
+		var log strings.Builder
+		code := run(ctx, append([]string{"run", "--database-url", d.url, "--bootstrap-servers", d.kafka, "--set", "http.listen=" + listen}, lanes...),
+			strings.NewReader(""), io.Discard, &log)
+		ended <- fmt.Sprint(code, " ", log.String())
+	}()
+	d.write(t, order(1, "orders"), order(2, "orders"))
+	var doc statusDocument
+	require.Eventually(t, func() bool {
+		code, out, errOut = d.do(t, append([]string{"status", "-o", "json"}, lanes...)...)
+		require.Zero(t, code, errOut)
+		doc = statusDocument{}
+		require.NoError(t, json.Unmarshal([]byte(out), &doc))
+		noted := 0
+		for _, l := range doc.Lanes {
+			if l.Relay != "till-1" || l.Flow == nil {
+				return false
+			}
+			if l.ProgressAt != nil {
+				noted++
+			}
+		}
+		return noted > 0 && doc.Outbox.New.Value == 0
+	}, 20*time.Second, 20*time.Millisecond)
+	require.Len(t, doc.Lanes, 4)
+	for i, l := range doc.Lanes {
+		require.EqualValues(t, i, l.Lane)
+		require.EqualValues(t, i%2, *l.Flow)
+		require.Contains(t, l.Run, "till-1-")
+		require.LessOrEqual(t, l.Unmarked, int64(1), "positions are noted with transactions, and every few seconds")
+	}
+	code, out, errOut = d.do(t, append([]string{"status"}, lanes...)...)
+	require.Zero(t, code, errOut)
+	require.Regexp(t, `(?m)^lane 0 +till-1 +at 127\.0\.0\.1\S*, flow 0`, out)
+	require.Regexp(t, `(?m)^lane [0-3] +till-1 +at 127\.0\.0\.1\S*, flow [01](, transactions not known to be marked: 1)?, last progress [0-9.]+m?s ago$`, out)
+
+	metrics := get(t, "http://"+listen+"/metrics")
+	for _, want := range []string{"outbox_lanes_owned 4", "outbox_fenced_total 0", "outbox_reclaimed_total 0", "outbox_takeover_seconds_count 1"} {
+		require.Contains(t, metrics, want+"\n")
+	}
+	require.Regexp(t, `(?m)^outbox_rebalances_total [1-9]`, metrics)
+
+	stop()
+	text := <-ended
+	require.True(t, strings.HasPrefix(text, "0 "), text)
+	require.Equal(t, 1, strings.Count(text, "lanes taken over"), "a line for each change of who has lanes: %s", text)
+	require.Equal(t, 1, strings.Count(text, "lanes given up"))
+	code, out, errOut = d.do(t, append([]string{"status"}, lanes...)...)
+	require.Zero(t, code, errOut)
+	require.Regexp(t, `(?m)^lane 0 +nobody +.*last owner till-1$`, out)
+}
+
+// freePort is an address where nobody listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	return ln.Addr().String()
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(body)
+}
