@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/postrider/postrider/relay"
 )
@@ -72,7 +73,8 @@ func (g *Group) carry(lists map[int32]string) (number uint64) {
 	}
 	g.lists++
 	for lane, rows := range lists {
-		g.logs[lane].carried = append(g.logs[lane].carried, carried{Number: g.lists, Rows: rows, open: true})
+		l := g.logs[lane]
+		l.carried, l.at = append(l.carried, carried{Number: g.lists, Rows: rows, open: true}), time.Now()
 	}
 	return g.lists
 }

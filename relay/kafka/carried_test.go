@@ -42,7 +42,7 @@ func TestGroup_Carry(t *testing.T) {
 	first := g.carry(list(0, 1))
 	require.NotZero(t, first)
 	require.True(t, g.logs[0].openList())
-	g.id, g.gen = "m", 1 // a member
+	g.id, g.gen = "m", 1                        // a member
 	g.commitOffsets(t.Context(), []int32{0, 1}) // there is no broker: it would take three seconds
 	require.False(t, g.logs[0].plain, "nothing is committed for a lane outside of the transaction that is open")
 	g.kept([]int32{0, 1}, first)
@@ -132,7 +132,7 @@ func TestTransactions_LittleMetadata(t *testing.T) {
 			t := kmsg.NewTxnOffsetCommitResponseTopic()
 			t.Topic, t.TopicID = rt.Topic, rt.TopicID
 			for _, rp := range rt.Partitions {
-				if len(*rp.Metadata) < 60 {
+				if len(*rp.Metadata) < 90 {
 					return nil, nil, false
 				}
 				p := kmsg.NewTxnOffsetCommitResponseTopicPartition()

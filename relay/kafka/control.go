@@ -75,7 +75,7 @@ func (g *Group) readable(l left) error {
 	n := l.note
 	switch {
 	case n.Format > noteFormat:
-		return tooNew(l.lane, fmt.Errorf("%w: format %d, and this one reads %d", errNewer, n.Format, noteFormat))
+		return unreadable(l.lane, "", fmt.Errorf("%w: format %d, and this one reads %d", errNewer, n.Format, noteFormat))
 	case n.Table == "" || n.Table == g.o.Table:
 		return nil
 	}
@@ -84,8 +84,11 @@ func (g *Group) readable(l left) error {
 		Fix:    "give this outbox a name of its own (outbox.name)"}
 }
 
-// tooNew is what is left of a lane in a form that this relay must not guess at.
-func tooNew(lane int32, err error) error {
+// unreadable is the account of what was left of a lane and must not be guessed at.
+func unreadable(lane int32, where string, err error) error {
+	if !errors.Is(err, errNewer) {
+		return fmt.Errorf("lane %d, %s: %w", lane, where, err)
+	}
 	return &relay.SetupError{Kind: relay.SetupConflict, Thing: fmt.Sprintf("progress of lane %d", lane), Reason: err.Error(), Err: err,
 		Fix: "run that version until all it sent is marked, or use it here"}
 }

@@ -25,10 +25,10 @@ type LaneStatus struct {
 	// Progress is the offset in the control topic up to which transactions are known to be marked, End the topic's.
 	Progress int64 `json:"progress"`
 	End      int64 `json:"end"`
-	// Unmarked is about how many transactions stand between Progress and End, a record and a mark of the broker's each:
-	// what a take-over would read. It grows while the database does not take marks; without transactions it is 0.
+	// Unmarked is about how many transactions are not known to be marked, of which a take-over would read. It grows while
+	// the database does not take marks; without transactions it is 0.
 	Unmarked int64 `json:"unmarked"`
-	// ProgressAt is when the newest transaction of the lane was noted, by the broker's record; none when there is none.
+	// ProgressAt is when the newest transaction of the lane was noted, by its relay's clock; none before the owner's first.
 	ProgressAt *time.Time `json:"progress_at,omitempty"`
 
 	member string // noted by a static member, see present.has
@@ -48,10 +48,6 @@ func DescribeLanes(ctx context.Context, cfg Config, outbox string) ([]LaneStatus
 	if err != nil {
 		return nil, fmt.Errorf("look the lanes up: %w", err)
 	}
-	newest, err := adm.ListMaxTimestampOffsets(ctx, topic)
-	if err != nil {
-		return nil, fmt.Errorf("look the lanes up: %w", err)
-	}
 	var lanes []LaneStatus
 	for _, lane := range slices.Sorted(maps.Keys(ends[topic])) {
 		end := ends[topic][lane]
@@ -61,12 +57,7 @@ func DescribeLanes(ctx context.Context, cfg Config, outbox string) ([]LaneStatus
 		case end.Err != nil:
 			return nil, fmt.Errorf("look the lanes up: %w", end.Err)
 		}
-		l := LaneStatus{Lane: lane, Progress: -1, End: end.Offset}
-		if n, ok := newest.Lookup(topic, lane); ok && n.Err == nil && n.Timestamp > 0 {
-			at := time.UnixMilli(n.Timestamp).UTC()
-			l.ProgressAt = &at
-		}
-		lanes = append(lanes, l)
+		lanes = append(lanes, LaneStatus{Lane: lane, Progress: -1, End: end.Offset})
 	}
 	if len(lanes) == 0 {
 		return nil, nil
@@ -90,7 +81,11 @@ func addNotes(ctx context.Context, adm *kadm.Client, topic string, lanes []LaneS
 		}
 		n := parseNote(&o.Metadata)
 		l.Progress, l.Low, l.Last, l.Run, l.member = o.At, n.Low, n.Relay, n.Run, n.Member
-		l.Unmarked = max(l.End-l.Progress, 0) / 2
+		l.Unmarked = int64(len(n.Sent)) + max(l.End-l.Progress, 0)/2 // each record has a mark of the broker's behind it
+		if n.At > 0 {
+			at := time.UnixMilli(n.At).UTC()
+			l.ProgressAt = &at
+		}
 		if n.Flows > 0 {
 			flow := l.Lane % int32(n.Flows)
 			l.Flow = &flow

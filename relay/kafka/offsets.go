@@ -14,6 +14,7 @@ type laneLog struct {
 	next    int64     // behind the last that is known
 	carried []carried // likewise, of transactions without a record
 	plain   bool      // a commit outside of transactions is under way, or may still be applied
+	at      time.Time // of the last transaction's progress
 }
 
 // committed is what the group has noted of a lane.
@@ -35,6 +36,7 @@ type note struct {
 	Flows  int    `json:"flows,omitempty"`
 	Table  string `json:"table"`
 	Low    string `json:"low,omitempty"`
+	At     int64  `json:"at,omitempty"` // of the last transaction, Unix milliseconds by the relay's clock, for people only
 
 	Sent    []carried `json:"sent,omitempty"`
 	damaged error
@@ -63,6 +65,9 @@ func (g *Group) noteOf(lane int32) string {
 	}
 	if l := g.logs[lane]; l != nil {
 		n.Sent = l.carried
+		if !l.at.IsZero() {
+			n.At = l.at.UnixMilli()
+		}
 	}
 	b, _ := json.Marshal(n)
 	return string(b)
@@ -93,7 +98,7 @@ func (g *Group) noted(lane int32, offset int64) {
 		if i, there := slices.BinarySearch(l.pending, offset); !there {
 			l.pending = slices.Insert(l.pending, i, offset)
 		}
-		l.next = max(l.next, offset+1)
+		l.next, l.at = max(l.next, offset+1), time.Now()
 	})
 }
 

@@ -39,18 +39,14 @@ func (g *Group) barrier(ctx context.Context, lanes []int32) (taken []relay.Taken
 		n := noted[lane]
 		listed, err := n.note.sent()
 		if err != nil {
-			return nil, nil, fmt.Errorf("lane %d, the metadata of its offset: %w", lane, err)
+			damaged[i] = unreadable(lane, "the metadata of its offset", err)
 		}
 		taken[i], ends[i] = relay.TakenLane{Lane: lane, Low: n.note.Low, Sent: listed}, logEnds[lane].offset
 		if n.offset >= 0 {
 			spans = append(spans, span{lane, n.offset, ends[i], func(r *kgo.Record) {
 				rows, err := decodeProgress(r.Value)
-				switch {
-				case damaged[i] != nil:
-				case errors.Is(err, errNewer):
-					damaged[i] = tooNew(lane, err)
-				case err != nil:
-					damaged[i] = fmt.Errorf("lane %d, offset %d: %w", lane, r.Offset, err)
+				if err != nil && damaged[i] == nil {
+					damaged[i] = unreadable(lane, fmt.Sprint("offset ", r.Offset), err)
 				}
 				taken[i].Sent = append(taken[i].Sent, rows...)
 			}})

@@ -40,6 +40,7 @@ func leaveUnmarked(t *testing.T, seed string, o GroupOptions, times int) {
 	all := &ownership{owner: map[int32]string{}}
 	a := startGroup(t, seed, o, newKeeper(t, all, "a"), Options{})
 	until(t, 20*time.Second, "a has all", func() bool { return all.has("a") == int(o.Lanes) && a.owns(0) })
+	a.carryNoMore()
 	topic := newTopic(t, seed, 1, nil)
 	s := openTx(t, seed, a, Options{})
 	for n := range times {
@@ -129,6 +130,7 @@ func TestGroup_ManyRuns(t *testing.T) {
 			until(t, 20*time.Second, "all lanes are open", func() bool {
 				return !slices.ContainsFunc(allLanes(lanes), func(lane int32) bool { return !g.owns(lane) })
 			})
+			g.carryNoMore()
 			k.mu.Lock()
 			for _, l := range k.taken {
 				if n > 0 {
