@@ -140,7 +140,7 @@ func TestCase_O03(t *testing.T) {
 
 // TestCase_P01: one oversize record costs its neighbours nothing, and is tried once.
 func TestCase_P01(t *testing.T) {
-	virtual(t, 1, func(t *testing.T, r *rig) {
+	everyWay(t, 1, func(t *testing.T, r *rig) {
 		var tries atomic.Int64
 		r.refuse(func(id string) *relay.Failure {
 			if id == "big-1" {
@@ -149,7 +149,7 @@ func TestCase_P01(t *testing.T) {
 			}
 			return nil
 		})
-		l := r.run()
+		ls := r.runAll()
 		r.commit(append(append(many("a", 50, "k", "l", "m"), "big-1"), many("b", 50, "k", "l", "m")...)...)
 		time.Sleep(time.Minute)
 		require.Len(t, r.arrived("t"), 100)
@@ -157,7 +157,7 @@ func TestCase_P01(t *testing.T) {
 		require.Equal(t, 1, r.state("big-1").Attempts)
 		require.Equal(t, "[permanent] MESSAGE_TOO_LARGE: too large", r.state("big-1").LastError)
 		require.EqualValues(t, 1, tries.Load())
-		r.end(l)
+		r.end(ls...)
 	})
 }
 
@@ -510,7 +510,7 @@ func TestCase_C16(t *testing.T) {
 
 // TestCase_D01: a thousand rows that cannot be sent stand in front of a thousand good ones.
 func TestCase_D01(t *testing.T) {
-	virtual(t, 2, func(t *testing.T, r *rig) {
+	everyWay(t, 2, func(t *testing.T, r *rig) {
 		r.opts.Batch = 100
 		tx := r.db.Begin()
 		for i := range 1000 {
@@ -518,7 +518,7 @@ func TestCase_D01(t *testing.T) {
 		}
 		tx.Commit()
 		r.commit(many("good", 1000, "a", "b", "c")...)
-		l := r.run()
+		ls := r.runAll()
 		time.Sleep(500 * time.Millisecond)
 		require.Len(t, r.arrived("t"), 1000)
 		require.Equal(t, relay.StateDead, r.state("bad7-x").State)
@@ -526,6 +526,6 @@ func TestCase_D01(t *testing.T) {
 		r.commit("a-more")
 		time.Sleep(500 * time.Millisecond)
 		require.Len(t, r.arrived("t"), 1001)
-		r.end(l)
+		r.end(ls...)
 	})
 }

@@ -189,3 +189,21 @@ func TestTransactions_ReadUncommitted(t *testing.T) {
 		require.Equal(t, []string{"0", "0", "1", "1", "1"}, all)
 	})
 }
+
+// TestGroup_ControlTopicDeleted: a relay that is started after the control topic was deleted makes it anew and takes
+// all lanes.
+func TestGroup_ControlTopicDeleted(t *testing.T) {
+	t.Parallel()
+	eachKafka(t, func(t *testing.T, seed string) {
+		all := &ownership{owner: map[int32]string{}}
+		o := GroupOptions{Name: groupName(t), Table: "t", Lanes: 3, Flows: 1}
+		first := startGroup(t, seed, o, newKeeper(t, all, "a"), Options{})
+		until(t, 20*time.Second, "owned", func() bool { return all.has("a") == 3 })
+		answers, err := admin(t, seed).DeleteTopics(t.Context(), first.topic)
+		require.NoError(t, err)
+		require.NoError(t, answers.Error())
+		_ = first.end(t)
+		startGroup(t, seed, o, newKeeper(t, all, "b"), Options{})
+		until(t, 30*time.Second, "owned again", func() bool { return all.has("b") == 3 })
+	})
+}
