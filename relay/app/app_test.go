@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -513,4 +514,28 @@ func TestRun_RowsGiveOrderUp(t *testing.T) {
 	r.opts.UntilDrained = true
 	require.NoError(t, r.run())
 	require.Len(t, r.lines("relay.claim is rows: events of a key may overtake each other where several relays work on the table; lanes and single keep their order"), 1)
+}
+
+// TestRun_TwoWithOneInstance: of two relays with one group.instance.id the newer works on, and the older ends as a
+// conflict, which tells a service manager that starting it again is no use.
+func TestRun_TwoWithOneInstance(t *testing.T) {
+	t.Parallel()
+	older := newRig(t)
+	older.kafka("")
+	older.cfg["relay.claim"], older.cfg["relay.lanes"], older.cfg["kafka.group.instance.id"] = "lanes", "2", "till"
+	done := make(chan error, 1)
+	go func() { done <- app.Run(t.Context(), older.options()) }()
+	older.write(1)
+	older.until("its work", func() bool { return older.count("SENT") == 1 })
+	newer := newRig(t)
+	newer.cfg = maps.Clone(older.cfg)
+	end := newer.start()
+	err := <-done
+	setup := relay.AsSetup(err)
+	require.NotNil(t, setup, "%v", err)
+	require.Equal(t, relay.SetupConflict, setup.Kind)
+	require.Contains(t, err.Error(), "kafka.group.instance.id till: another relay has come with the same id")
+	older.write(1)
+	older.until("the newer's work", func() bool { return older.count("SENT") == 2 })
+	require.NoError(t, end())
 }
