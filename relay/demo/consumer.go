@@ -164,6 +164,9 @@ func (c *consumer) apply(ctx context.Context, records []*kgo.Record) error {
 	var applied, skipped, change int
 	err := inTx(ctx, c.db, func(tx *sql.Tx) error {
 		for _, rec := range records {
+			if rec.Attrs.IsControl() {
+				continue
+			}
 			n := 0
 			fresh, err := c.box.Once(ctx, tx, header(rec, "event_id"), func(ctx context.Context) (err error) {
 				n, err = c.handle(ctx, tx, rec, &applied)

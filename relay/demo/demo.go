@@ -17,6 +17,9 @@ import (
 	"github.com/postrider/postrider/relay/sqlite"
 )
 
+// outboxName is the relay's and its group's.
+const outboxName = "demo"
+
 // processStart is as near to the start of the binary as Go lets us measure.
 var processStart = time.Now()
 
@@ -171,30 +174,34 @@ func (d *Demo) ordersPath() string { return filepath.Join(d.dir, "orders.db") }
 
 // openRelay starts the real relay over the real store and sink, as `postrider run` composes them.
 func (d *Demo) openRelay(ctx context.Context) error {
-	o := relay.StoreOptions{URL: databaseURL(d.ordersPath()), Name: "demo", Relay: "demo", Table: ownTable(), Claim: relay.ClaimSingle}
+	o := relay.StoreOptions{URL: databaseURL(d.ordersPath()), Name: outboxName, Relay: outboxName, Table: ownTable(), Claim: relay.ClaimLanes, Lanes: lanes}
 	store, err := sqlite.Open(ctx, o)
 	if err != nil {
 		return fmt.Errorf("open the outbox: %w", err)
 	}
-	sink, err := openSink(d.broker.addr(), d.o.Logger)
+	if d.admin, err = sqlite.Open(ctx, o); err != nil {
+		_ = store.Close()
+		return fmt.Errorf("open the outbox: %w", err)
+	}
+	d.later(func() { _ = d.admin.Close() })
+	table, err := store.Identity(ctx)
 	if err != nil {
 		_ = store.Close()
 		return err
 	}
-	if d.admin, err = sqlite.Open(ctx, o); err != nil {
-		_ = store.Close()
-		_ = sink.Close(ctx)
-		return fmt.Errorf("open the outbox: %w", err)
-	}
-	d.later(func() { _ = d.admin.Close() })
-	d.relay = relay.New(relay.Options{
-		Name: "demo", Store: store, Sink: sink,
+	ro := relay.Options{
+		Name: outboxName, Store: store, Claim: relay.ClaimLanes,
 		Router: relay.Router{Routes: []relay.Route{
 			{AggregateType: aggregateType, Topic: relay.MustTemplate(topicName)},
 		}, Default: relay.MustTemplate(relay.DefaultTopic)},
 		DrainTimeout: 3 * time.Second,
 		Logger:       d.o.Logger,
-	})
+	}
+	if err := openFlows(ctx, d.broker.addr(), table, d.o.Logger, &ro); err != nil {
+		_ = store.Close()
+		return err
+	}
+	d.relay = relay.New(ro)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := d.spawn(func() error {
 		if err := d.relay.Run(running); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -58,13 +59,14 @@ func clientOptions(addr, id string) []kgo.Opt {
 		kgo.RetryBackoffFn(func(int) time.Duration { return retryPause }),
 		kgo.MetadataMinAge(metadataPause),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // the ends of transactions: whoever has read them all stands at the end of the log
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 	}
 }
 
 func newRecorder(addr string, b *book, first func()) (*recorder, error) {
 	client, err := kgo.NewClient(append(clientOptions(addr, "recorder"),
-		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^[^_]`), // topics that begin with _ are Kafka's own
+		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^[^_]`), kgo.ConsumeExcludeTopics(regexp.QuoteMeta(controlTopic)), // topics that begin with _ are Kafka's own
 		kgo.MetadataMaxAge(10*time.Second), // finds a topic that nobody expected
 	)...)
 	if err != nil {
@@ -86,6 +88,12 @@ func (r *recorder) run(ctx context.Context) {
 }
 
 func (r *recorder) note(rec *kgo.Record, now time.Time) {
+	if rec.Attrs.IsControl() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.next[topicPartition{rec.Topic, rec.Partition}] = rec.Offset + 1
+		return
+	}
 	var payload orderEvent
 	_ = json.Unmarshal(rec.Value, &payload) // what is not ours has version 0 and is judged by its id
 	out := Record{
@@ -150,7 +158,7 @@ func (r *recorder) ends(ctx context.Context) (map[topicPartition]int64, error) {
 	}
 	ends := map[topicPartition]int64{}
 	listed.Each(func(o kadm.ListedOffset) {
-		if !strings.HasPrefix(o.Topic, "_") {
+		if !strings.HasPrefix(o.Topic, "_") && o.Topic != controlTopic {
 			ends[topicPartition{o.Topic, o.Partition}] = o.Offset
 		}
 		if o.Err != nil {
