@@ -87,7 +87,11 @@ func (s *session) produce(o *relay.Options) {
 	s.member = w.group.Member()
 	o.Lanes, o.LaneCount = s.member, w.lanes
 	for range w.flows {
-		s.sinks = append(s.sinks, watch(w, s.member.Transactions(so, w.outcome)))
+		var sink producer = w.kafka.Sink(so)
+		if !w.plain {
+			sink = s.member.Transactions(so, w.outcome)
+		}
+		s.sinks = append(s.sinks, watch(w, sink))
 		o.Flows = append(o.Flows, s.sinks[len(s.sinks)-1])
 	}
 }

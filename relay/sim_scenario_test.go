@@ -51,6 +51,7 @@ type scenario struct {
 
 	// claim: lanes
 	lanes   int32
+	plain   bool // at least once: the broker fences nobody
 	flows   int
 	session time.Duration // how long the group waits for a silent relay
 	pauses  float64       // how often a relay stands still, per minute
@@ -128,6 +129,20 @@ func newLaneScenario(seed uint64) scenario {
 		s.unknown = []float64{0.02, 0.1, 0.4}[r.IntN(3)]
 	}
 	return s
+}
+
+// newPlainLaneScenario is a scenario with relays that share lanes and send at least once. None stands still: one that
+// goes on for longer than the group waits for it is what only transactions are safe from.
+func newPlainLaneScenario(seed uint64) scenario {
+	s := newLaneScenario(seed)
+	s.plain, s.pauses, s.unknown = true, 0, 0
+	return s
+}
+
+// parts says whether lanes may be given away with events in flight: their relay waits for an answer, of Kafka or of
+// the database, only so long.
+func (s *scenario) parts() bool {
+	return s.plain && s.relays > 1 && (len(s.silences) > 0 || len(s.dbOutages) > 0 || s.dbFlaky > 0 || s.slowMarks > 0)
 }
 
 func (s *scenario) drawFaults(r *rand.Rand) {

@@ -33,6 +33,12 @@ func TestSimulation_Lanes(t *testing.T) {
 	runSeeds(t, newLaneScenario)
 }
 
+// TestSimulation_LanesAtLeastOnce is the same with relays that share lanes and send at least once.
+func TestSimulation_LanesAtLeastOnce(t *testing.T) {
+	t.Parallel()
+	runSeeds(t, newPlainLaneScenario)
+}
+
 // runSeeds runs a world for each seed.
 func runSeeds(t *testing.T, scenarioOf func(seed uint64) scenario) {
 	start, n := number("POSTRIDER_SIM_START", 1), number("POSTRIDER_SIM_SEEDS", 300)
@@ -67,6 +73,9 @@ func (w *world) fail(format string, args ...any) {
 	test := "TestSimulation"
 	if w.lanes > 0 {
 		test = "TestSimulation_Lanes"
+		if w.plain {
+			test = "TestSimulation_LanesAtLeastOnce"
+		}
 	}
 	w.t.Errorf("%s\n  replay: POSTRIDER_SIM_SEED=%d go test -count=20 -failfast -run '%s$' github.com/postrider/postrider/relay\n  scenario: %+v",
 		fmt.Sprintf(format, args...), w.seed, test, w.scenario)
@@ -118,7 +127,7 @@ func (w *world) stopAll(ss []*session) {
 func (w *world) settleDown(last *[]*session) {
 	const limit = 30 * time.Minute
 	people := w.db.Open(relaytest.FakeStoreOptions{StoreOptions: relay.StoreOptions{Name: "people"}})
-	if w.lanes > 0 {
+	if w.lanes > 0 && !w.plain {
 		time.Sleep(time.Minute)
 		w.checkDead()
 	}
