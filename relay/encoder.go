@@ -53,12 +53,18 @@ func (c *Encoder) Encode(e *Event, d Destination) (Record, *Failure) {
 
 func (c *Encoder) headers(e *Event) []Header {
 	hs := make([]Header, 0, 5+len(e.Headers))
-	hs = append(hs,
-		Header{"event_id", []byte(e.ID)},
-		Header{"event_type", []byte(e.Type)},
-		Header{"aggregate_type", []byte(e.AggregateType)},
-		Header{"aggregate_id", []byte(e.AggregateID)},
-		Header{"content-type", []byte(c.contentType(e))})
+	own := [5]struct{ name, value string }{{"event_id", e.ID}, {"event_type", e.Type}, {"aggregate_type", e.AggregateType},
+		{"aggregate_id", e.AggregateID}, {"content-type", c.contentType(e)}}
+	size := 0
+	for i := range own {
+		size += len(own[i].value)
+	}
+	values := make([]byte, 0, size) // of all, in one allocation: this is the hot path
+	for i := range own {
+		first := len(values)
+		values = append(values, own[i].value...)
+		hs = append(hs, Header{own[i].name, values[first:len(values):len(values)]})
+	}
 	for _, h := range e.Headers {
 		if !strings.EqualFold(h.Name, "content-type") && !contains(identityHeaders, h.Name) && !contains(c.DenyHeaders, h.Name) {
 			hs = append(hs, h)

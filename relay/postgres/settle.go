@@ -324,18 +324,24 @@ func (s *Store) mark(ctx context.Context, outs []relay.Outcome) (applied []int64
 	if s.reader.memory != nil {
 		return s.markInMemory(ctx, outs)
 	}
-	var groups [2][]relay.Outcome // deleted, updated
-	for _, o := range outs {
-		if s.layout.delete && o.State == relay.StateSent {
-			groups[0] = append(groups[0], o)
-		} else {
-			groups[1] = append(groups[1], o)
+	groups := [2][]relay.Outcome{nil, outs} // deleted, updated
+	if s.layout.delete {
+		groups[1] = nil
+		for _, o := range outs {
+			if o.State == relay.StateSent {
+				groups[0] = append(groups[0], o)
+			} else {
+				groups[1] = append(groups[1], o)
+			}
 		}
 	}
+	applied = make([]int64, 0, len(outs))
 	collect := func(rows pgx.Rows) error {
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		applied = append(applied, ids...)
-		return err
+		format := rows.FieldDescriptions()[0].Format
+		for rows.Next() {
+			applied = append(applied, number(rows.RawValues()[0], format))
+		}
+		return rows.Err()
 	}
 	var stmts []stmt
 	for i, group := range groups {
@@ -357,7 +363,7 @@ func (s *Store) mark(ctx context.Context, outs []relay.Outcome) (applied []int64
 		stmts = append(stmts, stmt{sql: s.marks.applied, args: m.args(false), read: collect})
 	}
 	first := stmts[0].read
-	stmts[0].read = func(rows pgx.Rows) error { applied = nil; return first(rows) } // of the last try only
+	stmts[0].read = func(rows pgx.Rows) error { applied = applied[:0]; return first(rows) } // of the last try only
 	err = s.db.tx(ctx, stmts...)
 	return applied, err
 }
