@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 	"github.com/postrider/postrider/relay"
 	"github.com/postrider/postrider/relay/app"
 	"github.com/postrider/postrider/relay/config"
-	"github.com/postrider/postrider/relay/kafka"
 )
 
 // statusBound is where status stops counting rows.
@@ -30,9 +28,9 @@ type statusDocument struct {
 		BlockedKeys      relay.Count `json:"blocked_keys"`
 		OldestPendingAge float64     `json:"oldest_pending_age_seconds"`
 	} `json:"outbox"`
-	Relays []map[string]any   `json:"relays"`
-	Lanes  []kafka.LaneStatus `json:"lanes"`
-	Source map[string]any     `json:"source"`
+	Relays []map[string]any `json:"relays"`
+	Lanes  []laneDocument   `json:"lanes"`
+	Source map[string]any   `json:"source"`
 }
 
 func statusCommand(c *cli) *cobra.Command {
@@ -61,6 +59,9 @@ func (c *cli) status(ctx context.Context, cfg *config.Config, store relay.Admin)
 	doc.Outbox.BlockedKeys, doc.Outbox.OldestPendingAge = n.BlockedKeys, n.OldestPendingAge.Seconds()
 	var silent string
 	doc.Lanes, silent = askLanes(ctx, cfg)
+	if len(doc.Lanes) > 0 {
+		addLag(ctx, store, doc.Lanes, n.OldestPendingAge)
+	}
 	doc.Source = map[string]any{"kind": cfg.Relay.Source, "claim": string(cfg.Relay.Claim)}
 	relays, reason := askRelay(ctx, cfg.HTTP.Listen)
 	doc.Relays = relays
@@ -121,57 +122,6 @@ func askRelay(ctx context.Context, listen string) (relays []map[string]any, reas
 		return relays, "something else answers at http.listen " + listen
 	}
 	return body.Relays, ""
-}
-
-// askLanes asks the cluster who has which lane; it not answering is an answer, not an error.
-func askLanes(ctx context.Context, cfg *config.Config) (lanes []kafka.LaneStatus, silent string) {
-	none := []kafka.LaneStatus{}
-	if cfg.Relay.Claim != relay.ClaimLanes {
-		return none, ""
-	}
-	props, problems, _ := kafka.Parse(cfg.Kafka.Reveal())
-	if len(problems) > 0 {
-		return none, "the kafka section has mistakes: postrider config validate"
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	lanes, err := kafka.DescribeLanes(ctx, props, cfg.Outbox.Name)
-	if err != nil {
-		return none, "Kafka does not answer: " + err.Error()
-	}
-	if lanes == nil {
-		return none, "no relay has shared this outbox by lanes yet"
-	}
-	return lanes, ""
-}
-
-// owner names who has a lane, for people.
-func owner(l *kafka.LaneStatus) string {
-	if l.Relay == "" {
-		return "nobody"
-	}
-	return l.Relay
-}
-
-// laneLine says how a lane fares, for people.
-func laneLine(l *kafka.LaneStatus, now time.Time) string {
-	var parts []string
-	if l.Host != "" {
-		parts = append(parts, "at "+l.Host)
-	}
-	if l.Flow != nil {
-		parts = append(parts, fmt.Sprint("flow ", *l.Flow))
-	}
-	if l.Unmarked > 0 {
-		parts = append(parts, fmt.Sprint("transactions not known to be marked: ", l.Unmarked))
-	}
-	if l.ProgressAt != nil {
-		parts = append(parts, "last progress "+age(max(now.Sub(*l.ProgressAt), 100*time.Millisecond))+" ago")
-	}
-	if l.Relay == "" && l.Last != "" {
-		parts = append(parts, "last owner "+l.Last)
-	}
-	return strings.Join(parts, ", ")
 }
 
 func count(c relay.Count) string {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/relay"
 )
 
 // TestStatus_Lanes: a person sees who has which lane, by which flow, and when it last got on; a script sees the same,
@@ -77,6 +79,20 @@ func TestStatus_Lanes(t *testing.T) {
 	code, out, errOut = d.do(t, append([]string{"status"}, lanes...)...)
 	require.Zero(t, code, errOut)
 	require.Regexp(t, `(?m)^lane 0 +nobody +.*last owner till-1$`, out)
+
+	for n := range 5 {
+		d.write(t, order(10+n, "orders")) // of two keys
+	}
+	_, out, errOut = d.do(t, append([]string{"status", "-o", "json"}, lanes...)...)
+	doc = statusDocument{}
+	require.NoError(t, json.Unmarshal([]byte(out), &doc), errOut)
+	for key, n := range map[string]int64{"ORD-0": 3, "ORD-1": 2} {
+		l := doc.Lanes[relay.LaneOf(key, 4)]
+		require.Equal(t, &relay.Count{Value: n, Exact: true}, l.Waiting, "%s waits in lane %d", key, l.Lane)
+		require.Less(t, l.OldestWaitingAge, 60.0)
+	}
+	_, out, _ = d.do(t, append([]string{"status"}, lanes...)...)
+	require.Regexp(t, `(?m)^lane `+fmt.Sprint(relay.LaneOf("ORD-0", 4))+` +nobody +3 waiting for up to \S+, `, out)
 }
 
 // freePort is an address where nobody listens.

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postrider/postrider/relay"
+	"github.com/postrider/postrider/relay/config"
+	"github.com/postrider/postrider/relay/kafka"
+)
+
+// laneDocument is one lane in the JSON that scripts rely on.
+type laneDocument struct {
+	kafka.LaneStatus
+	// Waiting counts the lane's events that are not sent yet, among the oldest of all lanes; none when the database
+	// does not tell in time.
+	Waiting          *relay.Count `json:"waiting,omitempty"`
+	OldestWaitingAge float64      `json:"oldest_waiting_age_seconds"`
+}
+
+// askLanes asks the cluster who has which lane; it not answering is an answer, not an error.
+func askLanes(ctx context.Context, cfg *config.Config) (lanes []laneDocument, silent string) {
+	none := []laneDocument{}
+	if cfg.Relay.Claim != relay.ClaimLanes {
+		return none, ""
+	}
+	props, problems, _ := kafka.Parse(cfg.Kafka.Reveal())
+	if len(problems) > 0 {
+		return none, "the kafka section has mistakes: postrider config validate"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	known, err := kafka.DescribeLanes(ctx, props, cfg.Outbox.Name)
+	if err != nil {
+		return none, "Kafka does not answer: " + err.Error()
+	}
+	if known == nil {
+		return none, "no relay has shared this outbox by lanes yet"
+	}
+	lanes = make([]laneDocument, len(known))
+	for i := range known {
+		lanes[i].LaneStatus = known[i]
+	}
+	return lanes, ""
+}
+
+// owner names who has a lane, for people.
+func owner(l *laneDocument) string {
+	if l.Relay == "" {
+		return "nobody"
+	}
+	return l.Relay
+}
+
+// laneLine says how a lane fares, for people.
+func laneLine(l *laneDocument, now time.Time) string {
+	var parts []string
+	if l.Host != "" {
+		parts = append(parts, "at "+l.Host)
+	}
+	if l.Flow != nil {
+		parts = append(parts, fmt.Sprint("flow ", *l.Flow))
+	}
+	if l.Waiting != nil && (l.Waiting.Value > 0 || !l.Waiting.Exact) {
+		waiting := count(*l.Waiting) + " waiting"
+		if l.OldestWaitingAge > 0 {
+			waiting += " for up to " + age(time.Duration(l.OldestWaitingAge*float64(time.Second)))
+		}
+		parts = append(parts, waiting)
+	}
+	if l.Unmarked > 0 {
+		parts = append(parts, fmt.Sprint("transactions not known to be marked: ", l.Unmarked))
+	}
+	if l.ProgressAt != nil {
+		parts = append(parts, "last progress "+age(max(now.Sub(*l.ProgressAt), 100*time.Millisecond))+" ago")
+	}
+	if l.Relay == "" && l.Last != "" {
+		parts = append(parts, "last owner "+l.Last)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// lagBound is how many waiting events are looked at for the lanes' lag, and lagTimeout how long that may take.
+const (
+	lagBound   = 2000
+	lagTimeout = 2 * time.Second
+)
+
+// addLag says how many events of each lane wait, and for how long the oldest does. It looks at the oldest events from
+// where reading begins, so that the table's history is left alone. oldest is the age of the oldest of all.
+func addLag(ctx context.Context, store relay.Admin, lanes []laneDocument, oldest time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
+	defer cancel()
+	rows, err := store.List(ctx, relay.Filter{States: []relay.State{relay.StateNew, relay.StateSending, relay.StateFailed},
+		After: before(lanes), Limit: lagBound})
+	if err != nil {
+		return
+	}
+	var first time.Time
+	for i := range rows {
+		if at := rows[i].CreatedAt; !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	for i := range lanes {
+		lanes[i].Waiting = &relay.Count{Exact: len(rows) < lagBound}
+	}
+	for i := range rows {
+		key := string(rows[i].Row)
+		if rows[i].Key != nil {
+			key = *rows[i].Key
+		}
+		l := &lanes[relay.LaneOf(key, int32(len(lanes)))]
+		l.Waiting.Value++
+		if at := rows[i].CreatedAt; !at.IsZero() {
+			l.OldestWaitingAge = max(l.OldestWaitingAge, (oldest - at.Sub(first)).Seconds())
+		}
+	}
+}
+
+// before is the row behind which all events stand that are not settled, as far as the lanes' owners have noted it.
+func before(lanes []laneDocument) relay.RowID {
+	lowest := int64(0)
+	for i := range lanes {
+		low, err := strconv.ParseInt(lanes[i].Low, 10, 64)
+		if err != nil {
+			return ""
+		}
+		if i == 0 || low < lowest {
+			lowest = low
+		}
+	}
+	return relay.RowID(strconv.FormatInt(lowest-1, 10))
+}
