@@ -56,7 +56,7 @@ type SentRow struct {
 // OwnLane is a lane that a Store is to read.
 type OwnLane struct {
 	Lane int32
-	Low  string // where reading may begin; "" at the beginning of the table
+	Low  string // Store.Low of the last owner; "" for the beginning of the table
 }
 
 // OwnedLanes checks what Own was called with on a Store that was opened with these options, and returns the lanes in

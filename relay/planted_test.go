@@ -56,7 +56,7 @@ var plantedBugs = []planted{
 	{"local verdict before earlier ones are sent", []change{{"sender.go", "case f.carries(e.Key):", "case f.carries(e.Key) && e == nil:"}}},
 	{"late row of a key is not looked for below its head", []change{{"doubt.go", "		return b\n", "		return a\n"}}},
 	{"failed Fetch forgets what had reopened", []change{{"poller.go", "		p.gate.restore(f.Reopened)\n", ""}}},
-	{"run until drained does not wait for marks", []change{{"relay.go", "return r.gate.quiet() && !r.settle.expects(time.Now())", "return r.send.lateCount() == 0"}}},
+	{"run until drained does not wait for marks", []change{{"relay.go", "return r.gate.quiet() && !r.settle.expects(time.Now())", "return r.send[0].lateCount() == 0 && !time.Now().IsZero()"}}},
 	{"run until drained forgets who will be back", []change{{"relay.go", "return r.gate.quiet() && !r.settle.expects(time.Now())", "return r.gate.quiet()"}}},
 	{"stop does not wait for answers", []change{{"sender.go", "for s.awaitLate(hard) && s.digGraves(hard) {", "for s.digGraves(hard) {"}}},
 	{"stop does not wait for marks", []change{{"settler.go", "s.ended && n == 0", "s.ended"}}},
@@ -77,6 +77,8 @@ var plantedBugs = []planted{
 	{"lanes: SENT does not outdo a late verdict", []change{{"relaytest/fake_store.go", "if s.o.Claim == relay.ClaimLanes && o.State", "if s.o.Claim == \"\" && o.State"}}},
 	{"lanes: SENT does not outdo DEAD", []change{{"relaytest/fake_store.go", "r.state == relay.StateFailed || r.state == relay.StateDead && !r.discarded()", "r.state == relay.StateFailed"}}},
 	{"lanes: SENT outdoes what a person gave up", []change{{"relaytest/fake_store.go", "r.state == relay.StateDead && !r.discarded()\n}", "r.state == relay.StateDead\n}"}}},
+	{"lanes: keys that wait are forgotten at a take-over", []change{{"relaytest/fake_lanes.go", "waits, begin = min(from, low), append(waits, more...), true", "waits, begin = min(from, low), append(waits, more[:0]...), true"}}},
+	{"lanes: a key that waited is not read again although nothing holds it", []change{{"relaytest/fake_fetch.go", "if _, shut := p.head[key]; !shut {", "if _, shut := p.head[key]; !shut && low < 0 {"}}},
 	{"lanes: a run until drained does not wait for lanes", []change{{"relay.go", " && !r.owner.waiting()", ""}}},
 }
 

@@ -99,10 +99,12 @@ type LaneStore interface {
 	// Own sets the lanes that are this relay's, in place of those before (ClaimLanes): rows of other lanes
 	// do not come. It is called for every change, before Doubts, and never while a Fetch is under way. What
 	// was returned and is not settled stays out as long as Fetch names it as Busy. Reading begins at the
-	// lowest Low of the lanes that are new and Low of before.
+	// lowest Low of the lanes that are new and Low of before. Keys that waited when a Low was told and do not wait
+	// any more, a person may have acted meanwhile, have their rows read again as if they were Reopened.
 	Own(ctx context.Context, lanes []OwnLane) error
-	// Low is a position of the table below which every row of this relay's lanes is settled, in a form for
-	// Own of any relay on this table; "" when none is known.
+	// Low says what is left to do of this relay's lanes, in a form for Own of any relay on this table, at most
+	// 500 characters of ASCII; "" when nothing is known. It begins with the digits of a row below which every row
+	// of these lanes is settled, but for rows of keys whose gates are closed: of these the rest may tell.
 	Low() string
 	// Unsettled returns those of rows that StateSent would apply to, with their event ids and states.
 	Unsettled(ctx context.Context, rows []RowID) ([]UnsettledRow, error)

@@ -1,8 +1,8 @@
 package postgres
 
 import (
+	"math"
 	"slices"
-	"strconv"
 
 	"pgregory.net/rapid"
 
@@ -18,11 +18,11 @@ type modelLanes struct {
 	f    *follower
 	keys []string
 	mine map[string]bool
-	low  map[string]int64 // by key, the position that the lane's last owner named
+	low  map[string]string // by key, the position that the lane's last owner named
 }
 
 func newModelLanes(f *follower) *modelLanes {
-	return &modelLanes{f: f, keys: []string{"a", "b", "c"}, mine: map[string]bool{}, low: map[string]int64{}}
+	return &modelLanes{f: f, keys: []string{"a", "b", "c"}, mine: map[string]bool{}, low: map[string]string{}}
 }
 
 // change gives lanes and takes lanes.
@@ -31,7 +31,7 @@ func (m *modelLanes) change() {
 		return
 	}
 	w := m.f.w
-	low := m.f.e.low()
+	low := m.f.e.position()
 	var added []string
 	for _, key := range m.keys {
 		own := rapid.Bool().Draw(w.t, "own")
@@ -50,7 +50,7 @@ func (m *modelLanes) ownAll() {
 	if m == nil {
 		return
 	}
-	low := m.f.e.low()
+	low := m.f.e.position()
 	var added []string
 	for _, key := range m.keys {
 		if !m.mine[key] {
@@ -62,7 +62,7 @@ func (m *modelLanes) ownAll() {
 }
 
 // leave gives up a key's lane: its rows are not busy any more, sent or not.
-func (m *modelLanes) leave(key string, low int64) {
+func (m *modelLanes) leave(key, low string) {
 	f := m.f
 	delete(m.mine, key)
 	m.low[key] = low
@@ -106,7 +106,7 @@ func (m *modelLanes) arrive(key string) {
 }
 
 // tell does what Store.Own does.
-func (m *modelLanes) tell(added []string, low int64) {
+func (m *modelLanes) tell(added []string, low string) {
 	f := m.f
 	var own []relay.OwnLane
 	for _, key := range m.keys {
@@ -125,32 +125,48 @@ func (m *modelLanes) tell(added []string, low int64) {
 		f.w.trace("own %v", own)
 		return
 	}
-	var early []string
-	var cursor int64
+	var b beginning
 	if f.w.statusIndex {
-		cursor, early = f.w.lowestNew(set.filter())
+		b.cursor, b.early = f.w.lowestNew(set.filter())
 	} else {
-		first := m.low[added[0]]
-		for _, key := range added {
-			first = min(first, m.low[key])
-		}
-		cursor = max(first-1, 0)
+		b = m.begin(added)
 	}
-	f.e.ownMore(set, cursor, early, !f.w.statusIndex && !before.none())
-	f.w.trace("own %v, new %v, low was %d: begins after %d, early %v", own, added, low, f.e.tracker.cursor, early)
+	f.e.ownMore(set, b, !f.w.statusIndex && !before.none())
+	f.w.trace("own %v, new %v, position was %s: begins after %d, waits %v, early %v", own, added, low, f.e.tracker.cursor, b.waits, f.e.early)
 }
 
-// check holds that nothing of its lanes is unsettled below Low.
+// begin does what keeper.startLanes does.
+func (m *modelLanes) begin(added []string) (b beginning) {
+	low := int64(math.MaxInt64)
+	b.waits = map[string]int64{}
+	for _, key := range added {
+		from, waits := readPosition(m.low[key])
+		low = min(low, from)
+		for _, id := range waits {
+			if key := m.f.w.rows[id-1].key; m.mine[key] && (b.waits[key] == 0 || id < b.waits[key]) {
+				b.waits[key] = id
+			}
+		}
+	}
+	b.cursor = max(low-1, 0)
+	return b
+}
+
+// check holds that nothing of its lanes is unsettled below Low, but for keys that it names.
 func (m *modelLanes) check() {
 	if m == nil || m.f.w.statusIndex || m.f.e.owned().none() {
 		return
 	}
-	low := m.f.e.low()
+	low, waits := readPosition(m.f.e.position())
+	first := map[string]int64{}
+	for _, id := range waits {
+		first[m.f.w.rows[id-1].key] = id
+	}
 	for id := int64(1); id < low; id++ {
 		r := m.f.w.rows[id-1]
 		open := r != nil && !r.tx.gone
-		if open && r.state == relay.StateNew && m.mine[r.key] {
-			m.f.w.t.Fatalf("low is %s, and row %d of %s is new", strconv.FormatInt(low, 10), id, r.key)
+		if open && r.state == relay.StateNew && m.mine[r.key] && (first[r.key] == 0 || id < first[r.key]) {
+			m.f.w.t.Fatalf("low is %d, but for %v, and row %d of %s is new", low, waits, id, r.key)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -77,11 +78,11 @@ func (s *Store) Own(ctx context.Context, lanes []relay.OwnLane) error {
 		s.engine.ownLess(set)
 		return nil
 	}
-	cursor, early, err := s.keeper.startLanes(ctx, set, added)
+	begin, err := s.keeper.startLanes(ctx, set, added)
 	if err != nil {
 		return fmt.Errorf("own lanes: %w", err)
 	}
-	s.engine.ownMore(set, cursor, early, s.layout.own && !before.none())
+	s.engine.ownMore(set, begin, s.layout.own && !before.none())
 	if !s.beginning {
 		s.keeper.run()
 		s.beginning = true
@@ -95,17 +96,54 @@ func (s *Store) Low() string {
 	if s.options.Claim != relay.ClaimLanes || !s.layout.own || s.layout.gapless || s.engine.owned().none() {
 		return ""
 	}
-	return strconv.FormatInt(s.engine.low(), 10)
+	return s.engine.position()
+}
+
+// writePosition makes the text of Low: the low end, and the first rows of the keys that wait below it. A gate may
+// be closed for weeks, and what is above its rows is not to be read again by each new owner. The rows are looked
+// up by their ids; which key one is of, the table says, and whether its gate is closed, the rows in doubt.
+func writePosition(low int64, waits []int64) string {
+	text := strconv.FormatInt(low, 10)
+	for _, id := range waits {
+		text += "," + strconv.FormatInt(id, 36)
+	}
+	return text
+}
+
+// readPosition gives 0, the beginning of the table, for a text that it does not understand.
+func readPosition(text string) (low int64, waits []int64) {
+	first, rest, more := strings.Cut(text, ",")
+	low = parseRow(relay.RowID(first))
+	for more {
+		var part string
+		part, rest, more = strings.Cut(rest, ",")
+		id, err := strconv.ParseInt(part, 36, 64)
+		if err != nil {
+			return 0, nil
+		}
+		if id < low {
+			waits = append(waits, id)
+		}
+	}
+	return low, waits
+}
+
+// beginning is where reading begins.
+type beginning struct {
+	cursor int64
+	early  []string         // transactions that may hold ids up to the cursor
+	waits  map[string]int64 // keys that may have rows below, from these on
 }
 
 // startLanes places the cursor for lanes that are new, as start does for a whole table.
-func (k *keeper) startLanes(ctx context.Context, set *laneSet, lows []string) (cursor int64, early []string, err error) {
+func (k *keeper) startLanes(ctx context.Context, set *laneSet, lows []string) (b beginning, err error) {
 	l := k.store.layout
 	switch {
 	case !l.own && l.statusIndex:
-		return k.lowestNew(ctx, set.filter())
+		b.cursor, b.early, err = k.lowestNew(ctx, set.filter())
+		return b, err
 	case !l.own:
-		return 0, nil, nil
+		return b, nil
 	}
 	low := int64(math.MaxInt64)
 	if slices.Contains(lows, "") {
@@ -113,23 +151,57 @@ func (k *keeper) startLanes(ctx context.Context, set *laneSet, lows []string) (c
 		// end is a good beginning, however long ago that was.
 		saved, err := k.savedCursor(ctx)
 		if err != nil {
-			return 0, nil, err
+			return b, err
 		}
 		low = saved + 1
 	}
+	var waits []int64
 	for _, text := range lows {
 		if text != "" {
-			low = min(low, parseRow(relay.RowID(text)))
+			from, more := readPosition(text)
+			low, waits = min(low, from), append(waits, more...)
 		}
 	}
 	last, err := k.lastValue(ctx)
 	if err != nil {
-		return 0, nil, err
+		return b, err
 	}
 	if last != nil && low > *last+1 { // the table was emptied and counts from the beginning again
 		low = 0
 	}
-	return max(low-1, 0), nil, nil
+	if low, b.waits, err = k.waiting(ctx, set, low, waits); err != nil {
+		return b, err
+	}
+	b.cursor = max(low-1, 0)
+	return b, nil
+}
+
+// waiting finds out which keys the rows below low are of that the last owners named. A row that is gone does not
+// say, so all is read from there.
+func (k *keeper) waiting(ctx context.Context, set *laneSet, low int64, ids []int64) (int64, map[string]int64, error) {
+	ids = slices.DeleteFunc(ids, func(id int64) bool { return id >= low })
+	if len(ids) == 0 {
+		return low, nil, nil
+	}
+	l := k.store.layout
+	id := l.col(l.cols.ID, "int8")
+	found, err := k.rows(ctx, fmt.Sprintf("SELECT %s::int8, %s FROM %s t WHERE %s = ANY ($1::int8[])", id, l.key(), l.table, id), ids)
+	if err != nil {
+		return 0, nil, fmt.Errorf("look at rows that waited: %w", err)
+	}
+	for _, r := range ofIDs(ids).minus(ofIDs(idsOf(found))) {
+		low = min(low, r.lo)
+	}
+	waits := make(map[string]int64, len(found))
+	for _, r := range found {
+		if r.key == nil || !set.has(*r.key) {
+			continue
+		}
+		if first, there := waits[*r.key]; !there || r.id < first {
+			waits[*r.key] = r.id
+		}
+	}
+	return low, waits, nil
 }
 
 // maxLooked bounds the rows that one statement of Unsettled names.
@@ -197,23 +269,39 @@ func (e *engine) ownLess(set *laneSet) {
 	e.tracker.forget(set)
 }
 
-// ownMore sets lanes of which some are new, and begins anew behind the cursor, or behind the low end of before
-// if that counts too and is lower. What was returned and is not settled stays out.
-func (e *engine) ownMore(set *laneSet, cursor int64, early []string, before bool) {
+// ownMore sets lanes of which some are new, and begins anew, or at the low end of before if that counts too and is
+// lower. What was returned and is not settled stays out, and keys that wait do not begin anew.
+func (e *engine) ownMore(set *laneSet, b beginning, before bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	old := e.tracker
 	if before {
-		cursor = min(cursor, max(old.low()-1, 0))
+		b.cursor = min(b.cursor, max(old.unpassed()-1, 0))
 	}
 	e.lanes = set
 	e.epoch++
-	e.tracker, e.early = newTracker(cursor), nil
+	e.tracker, e.early = newTracker(b.cursor), nil
 	e.tracker.out, e.tracker.settled, e.tracker.maxGaps = old.out, old.settled, old.maxGaps
-	if len(early) > 0 {
-		e.early = &gapGroup{holders: early}
+	for key, first := range b.waits {
+		e.tracker.wait(key, first)
+	}
+	if before {
+		for key, first := range old.passed {
+			e.tracker.wait(key, first)
+		}
+		e.tracker.forget(set)
+	}
+	if len(b.early) > 0 {
+		e.early = &gapGroup{holders: b.early}
 	}
 	e.skipForward, e.big, e.window = false, false, 0
+}
+
+// position is where the next relay begins, as a text.
+func (e *engine) position() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return writePosition(e.tracker.ends())
 }
 
 // sweepView is what a sweep looks at: the lanes, the cursor, and the changes of lanes so far.

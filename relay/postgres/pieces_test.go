@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +127,37 @@ func TestTracker_Low(t *testing.T) {
 	require.EqualValues(t, 70, tr.low(), "it is being read again")
 	tr.ready = spans{{60, 60}}
 	require.EqualValues(t, 60, tr.low())
+}
+
+// TestTracker_Ends: keys that wait do not hold the low end down, as long as a later relay can be told of them.
+func TestTracker_Ends(t *testing.T) {
+	t.Parallel()
+	tr := newTracker(1000)
+	position := func() string { return writePosition(tr.ends()) }
+	require.Equal(t, "1001", position())
+	tr.out[900] = taken{}
+	tr.pass("above", 950)
+	tr.pass("k", 70)
+	tr.pass("l", 36)
+	require.Equal(t, "900,10,1y", position(), "what lies above is read anyhow")
+	low, waits := readPosition(position())
+	require.EqualValues(t, 900, low)
+	require.Equal(t, []int64{36, 70}, waits)
+	for i := range int64(maxWaits) {
+		tr.pass(fmt.Sprint("many", i), 100+i)
+	}
+	low, waits = tr.ends()
+	require.EqualValues(t, 100+maxWaits-2, low, "the first that cannot be told")
+	require.Len(t, waits, maxWaits)
+	require.EqualValues(t, 36, tr.low())
+	for _, bad := range []string{"", "x", "5,%", "7,,8"} {
+		low, waits = readPosition(bad)
+		require.Zero(t, low, bad)
+		require.Empty(t, waits, bad)
+	}
+	low, waits = readPosition("12")
+	require.EqualValues(t, 12, low)
+	require.Empty(t, waits)
 }
 
 // TestTracker_Bounds: what is remembered is bounded, and nothing is forgotten by it.

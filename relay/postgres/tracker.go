@@ -14,6 +14,7 @@ import (
 const (
 	usualGaps  = 200_000 // ranges of missing ids, 16 bytes each
 	maxDelayed = 100_000 // NEW rows with a time in the future; the rest is found by the sweep
+	maxWaits   = 32      // keys that wait, of which a later relay is told; see ends
 )
 
 // tracker knows where every row up to the cursor is that may still have to be returned. A row up to the
@@ -228,8 +229,33 @@ func (t *tracker) wakeDelayed(now time.Time) {
 	t.ready = t.ready.union(ofIDs(woken))
 }
 
-// low is the lowest id that may still have to be returned by a scan: where the next relay begins.
+// low is the lowest id that may still have to be returned.
 func (t *tracker) low() int64 {
+	low := t.unpassed()
+	for _, first := range t.passed {
+		low = min(low, first)
+	}
+	return low
+}
+
+// ends says where the next relay begins if it is told of the keys that wait, each by its first row: below low
+// nothing has to be read but rows of theirs. More keys than it can be told of keep low down.
+func (t *tracker) ends() (low int64, waits []int64) {
+	low = t.unpassed()
+	for _, first := range t.passed {
+		if first < low {
+			waits = append(waits, first)
+		}
+	}
+	slices.Sort(waits)
+	if len(waits) > maxWaits {
+		low, waits = waits[maxWaits], waits[:maxWaits]
+	}
+	return low, waits
+}
+
+// unpassed is low for what is not passed over because its key waits.
+func (t *tracker) unpassed() int64 {
 	low := t.replayFrom()
 	for _, g := range t.gaps {
 		low = min(low, g.ids[0].lo)
@@ -242,10 +268,14 @@ func (t *tracker) low() int64 {
 			low = min(low, id)
 		}
 	}
-	for _, first := range t.passed {
-		low = min(low, first)
-	}
 	return low
+}
+
+// wait takes over a key's rows that wait, from the first one on: those beyond the cursor are read anyhow.
+func (t *tracker) wait(key string, first int64) {
+	if first <= t.cursor {
+		t.pass(key, first)
+	}
 }
 
 // knows says that the row, which is due, is in one of the tracker's places, so that a sweep need not bring

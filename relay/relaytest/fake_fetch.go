@@ -143,6 +143,11 @@ func (p *pick) scan() {
 	for _, b := range p.f.Reopened {
 		p.reopen(b)
 	}
+	for key, low := range p.next.below { // it waited when another relay had it
+		if _, shut := p.head[key]; !shut {
+			p.reopen(relay.Blocked{Key: key, Head: rowID(low)})
+		}
+	}
 	for _, r := range p.s.db.rows {
 		if r.id > p.next.at {
 			p.leap(r.id)

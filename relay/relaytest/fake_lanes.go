@@ -2,7 +2,10 @@ package relaytest
 
 import (
 	"context"
+	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/postrider/postrider/relay"
 )
@@ -21,27 +24,42 @@ func (s *FakeStore) Own(ctx context.Context, lanes []relay.OwnLane) error {
 		return err
 	}
 	own := make(map[int32]string, len(lanes))
-	from, begin := int64(0), false
+	from, waits, begin := int64(math.MaxInt64), []int64(nil), false
 	for _, l := range lanes {
 		own[l.Lane] = l.Low
 		if low, had := s.lanes[l.Lane]; had && low == l.Low {
 			continue
 		}
-		low, _ := strconv.ParseInt(l.Low, 10, 64)
-		if !begin || low < from {
-			from, begin = low, true
-		}
+		low, more := readPosition(l.Low)
+		from, waits, begin = min(from, low), append(waits, more...), true
 	}
 	if begin && s.o.Cursor {
-		if len(s.lanes) > 0 {
-			from = min(from, s.low())
-		}
-		out := s.cursor.out
-		s.cursor = newCursor()
-		s.cursor.at, s.cursor.out = max(from-1, 0), out
+		s.beginAt(from, waits)
 	}
 	s.lanes = own
 	return f.After
+}
+
+// beginAt begins to scan anew, knowing rows below whose keys wait. It is called with the lock held.
+func (s *FakeStore) beginAt(from int64, waits []int64) {
+	old := s.cursor
+	s.cursor = newCursor()
+	s.cursor.out = old.out
+	if len(s.lanes) > 0 {
+		low, more := s.ends(old)
+		from, waits = min(from, low), append(waits, more...)
+	}
+	for _, id := range waits {
+		r := s.db.row(rowID(id))
+		if r == nil || r.key() == nil { // it does not say any more which key it was of
+			from = min(from, id)
+			continue
+		}
+		if low, known := s.cursor.below[*r.key()]; !known || id < low {
+			s.cursor.below[*r.key()] = id
+		}
+	}
+	s.cursor.at = max(from-1, 0)
 }
 
 // Low implements relay.LaneStore: without a cursor there is none.
@@ -51,21 +69,59 @@ func (s *FakeStore) Low() string {
 	if !s.o.Cursor || len(s.lanes) == 0 {
 		return ""
 	}
-	return strconv.FormatInt(s.low(), 10)
+	low, waits := s.ends(s.cursor)
+	text := strconv.FormatInt(low, 10)
+	for _, id := range waits {
+		text += "," + strconv.FormatInt(id, 10)
+	}
+	return text
 }
 
-// low is the lowest row that a later scan must not miss. It is called with the lock held.
-func (s *FakeStore) low() int64 {
-	low := s.cursor.at + 1
-	for id := range s.cursor.gaps {
+func readPosition(text string) (low int64, waits []int64) {
+	for i, part := range strings.Split(text, ",") {
+		n, _ := strconv.ParseInt(part, 10, 64)
+		if i == 0 {
+			low = n
+		} else {
+			waits = append(waits, n)
+		}
+	}
+	return low, waits
+}
+
+// ends is the lowest row that a later scan must not miss, and the first rows below of keys that wait; of more than
+// two it does not tell. It is called with the lock held.
+func (s *FakeStore) ends(c cursor) (low int64, waits []int64) {
+	const most = 2
+	low = c.at + 1
+	for id := range c.gaps {
 		low = min(low, id)
 	}
 	for _, r := range s.db.rows {
-		if r.id < low && r.state == relay.StateNew && s.mine(r) {
+		if r.id < low && r.state == relay.StateNew && s.mine(r) && !c.waits(r) {
 			low = r.id
 		}
 	}
-	return low
+	for _, id := range c.below {
+		if id < low {
+			waits = append(waits, id)
+		}
+	}
+	slices.Sort(waits)
+	if len(waits) > most {
+		low, waits = waits[most], waits[:most]
+	}
+	return low, waits
+}
+
+// waits says whether the row was passed over because its key waits.
+func (c *cursor) waits(r *fakeRow) bool {
+	key := r.key()
+	if key == nil || c.gaps[r.id] || c.out[r.id] || c.again[r.id] {
+		return false
+	}
+	first, known := c.below[*key]
+	return known && r.id >= first
 }
 
 // mine says whether the row is of a lane that this store reads.

@@ -151,7 +151,7 @@ func storeCases() []storeCase {
 	var all []storeCase
 	for _, group := range [][]storeCase{
 		fetchCases(), limitCases(), gateCases(), settleCases(), claimCases(), contentCases(),
-		ownerCases(), peerCases(), adminCases(), historyCases(), laneCases(), laneMarkCases(),
+		ownerCases(), peerCases(), adminCases(), historyCases(), laneCases(), laneMarkCases(), laneWaitCases(),
 	} {
 		all = append(all, group...)
 	}
