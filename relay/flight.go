@@ -23,6 +23,12 @@ type flight struct {
 	landed  bool // Write has returned
 }
 
+// newFlight makes one for so many events, most of which will be sent.
+func newFlight(s *sender, n int) *flight {
+	return &flight{sender: s, started: time.Now(), topics: make([]string, 0, n), recs: make([]Record, 0, n),
+		evs: make([]*Event, 0, n), outs: make([]settling, 0, n)}
+}
+
 // refused is an event that was not acknowledged, and why.
 type refused struct {
 	event   *Event

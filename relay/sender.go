@@ -119,7 +119,7 @@ func (s *sender) pace(ctx context.Context, moved bool) {
 // write brings one batch to the sink. It returns the events to be written again, and whether anything
 // came of the write: an acknowledgement, a verdict, or only events that their gates held.
 func (s *sender) write(ctx context.Context, evs []*Event) (again []*Event, moved bool) {
-	f := &flight{sender: s, started: time.Now()}
+	f := newFlight(s, len(evs))
 	for _, e := range evs {
 		if !s.owner.has(e) || !s.gate.passes(e) || s.claimAged(e) {
 			s.handBack(e)

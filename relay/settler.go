@@ -44,12 +44,17 @@ func newSettler(o Options, w *owner, g *gate, b *budget, st *status) *settler {
 	}
 }
 
+// push takes ss over: the caller lets go of it.
 func (s *settler) push(ss []settling) {
 	if len(ss) == 0 {
 		return
 	}
 	s.mu.Lock()
-	s.queue = append(s.queue, ss...)
+	if len(s.queue) == 0 {
+		s.queue = ss
+	} else {
+		s.queue = append(s.queue, ss...)
+	}
 	s.mu.Unlock()
 	s.signal()
 }

@@ -59,6 +59,7 @@ func (b *batch) plan(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, b.s.opts.Patience)
 	defer cancel()
 	b.lookUp(ctx)
+	b.left = make([]int, 0, len(b.recs))
 	size := 0
 	for i := range b.recs {
 		r := &b.recs[i]
