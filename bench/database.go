@@ -97,17 +97,18 @@ func (b *bed) fill(ctx context.Context, n, size, keys int, topic string) error {
 	return b.vacuum(ctx)
 }
 
-// burst writes n events that are committed all at once, and returns when they were.
-func (b *bed) burst(ctx context.Context, n, size, keys int, topic string) (committed time.Time, err error) {
+// pend writes n events in one transaction, which its caller commits: then all are there at once, for relays that are
+// at work already.
+func (b *bed) pend(ctx context.Context, n, size, keys int, topic string) (*sql.Tx, error) {
 	tx, err := b.db.BeginTx(ctx, nil)
 	if err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
-	defer func() { _ = tx.Rollback() }()
 	if err := b.insert(ctx, tx, n, size, keys, topic); err != nil {
-		return time.Time{}, err
+		_ = tx.Rollback()
+		return nil, err
 	}
-	return time.Now(), tx.Commit()
+	return tx, nil
 }
 
 // execer is a database or a transaction.

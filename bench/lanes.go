@@ -62,8 +62,8 @@ type fleet struct {
 	close  func()
 }
 
-// startFleet returns when each relay has its share of the lanes.
-func startFleet(ctx context.Context, s settings, relays int) (*fleet, error) {
+// newFleet makes the table and the topic of relays that are to come.
+func newFleet(ctx context.Context, s settings) (*fleet, error) {
 	b, err := newBed(ctx, s)
 	if err != nil {
 		return nil, err
@@ -76,25 +76,43 @@ func startFleet(ctx context.Context, s settings, relays int) (*fleet, error) {
 	f := &fleet{s: s, b: b, topic: topic}
 	f.close = func() {
 		for _, c := range f.relays {
-			_ = c.cmd.Process.Kill()
-			_ = c.wait()
+			c.kill()
 		}
 		remove()
 		b.close()
 	}
-	for i := range relays {
-		c, err := startChild(ctx, b, s, fmt.Sprintf("relay%d", i+1), []string{"POSTRIDER_LOG_LEVEL=error"})
-		if err != nil {
-			f.close()
-			return nil, err
-		}
-		f.relays = append(f.relays, c)
+	return f, nil
+}
+
+// startFleet returns when each relay has its share of the lanes.
+func startFleet(ctx context.Context, s settings, relays int) (*fleet, error) {
+	f, err := newFleet(ctx, s)
+	if err != nil {
+		return nil, err
 	}
-	if err := f.settle(ctx); err != nil {
+	if err := f.start(ctx, relays); err != nil {
 		f.close()
 		return nil, err
 	}
 	return f, nil
+}
+
+func (f *fleet) start(ctx context.Context, relays int) error {
+	for i := range relays {
+		if err := f.add(ctx, fmt.Sprintf("relay%d", i+1)); err != nil {
+			return err
+		}
+	}
+	return f.settle(ctx)
+}
+
+// add starts a relay; what it says of lanes that come and go is not asked for.
+func (f *fleet) add(ctx context.Context, name string) error {
+	c, err := startChild(ctx, f.b, f.s, name, []string{"POSTRIDER_LOG_LEVEL=error"})
+	if err == nil {
+		f.relays = append(f.relays, c)
+	}
+	return err
 }
 
 // settle waits until the lanes are shared evenly, and a moment for what follows an assignment.
@@ -141,25 +159,36 @@ func drainTogether(ctx context.Context, s settings, relays int) (float64, error)
 		return 0, err
 	}
 	defer f.close()
-	// The first batch makes clients and asks for metadata.
-	const warm = 2000
-	if _, err := f.b.burst(ctx, warm, s.size, s.keys, f.topic); err != nil {
+	if err := f.warm(ctx, 0); err != nil {
 		return 0, err
 	}
-	if _, err := f.b.drained(ctx, warm); err != nil {
-		return 0, err
-	}
-	began, err := f.b.burst(ctx, s.events, s.size, s.keys, f.topic)
+	tx, err := f.b.pend(ctx, s.events, s.size, s.keys, f.topic)
 	if err != nil {
 		return 0, err
 	}
-	ended, err := f.b.drained(ctx, warm+s.events)
+	began := time.Now()
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
+	ended, err := f.b.drained(ctx, warmUp+s.events)
 	if err != nil {
 		return 0, err
 	}
 	written, err := records(ctx, s.kafka, f.topic)
-	if err == nil && written != int64(warm+s.events) {
-		err = fmt.Errorf("of %d events %d records written", warm+s.events, written)
+	if err == nil && written != int64(warmUp+s.events) {
+		err = fmt.Errorf("of %d events %d records written", warmUp+s.events, written)
 	}
 	return float64(s.events) / ended.Sub(began).Seconds(), err
+}
+
+// warmUp is events that go first: the first batches make clients and ask for metadata.
+const warmUp = 10_000
+
+// warm drains them, after what was sent before.
+func (f *fleet) warm(ctx context.Context, before int) error {
+	if err := f.b.insert(ctx, f.b.db, warmUp, f.s.size, f.s.keys, f.topic); err != nil {
+		return err
+	}
+	_, err := f.b.drained(ctx, before+warmUp)
+	return err
 }

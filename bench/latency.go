@@ -71,7 +71,7 @@ func latencyOf(ctx context.Context, s settings, carry carryFunc) (spread, error)
 		if err := p.write(gctx, b, s, topic, n); err != nil {
 			return err
 		}
-		return p.await(gctx, n)
+		return p.await(gctx, n, 30*time.Second)
 	})
 	if err := g.Wait(); err != nil {
 		return spread{}, err

@@ -33,6 +33,8 @@ type settings struct {
 	rounds   int
 	rate     int // transactions a second, for latency
 	seconds  int
+	backlog  int // events of the largest backlog, for flat
+	kept     int // sent rows below, for flat
 	only     string
 	delivery string
 	profile  string
@@ -49,8 +51,10 @@ func main() {
 	flag.IntVar(&s.article, "article-events", 1_500, "events for the article's relay, which is slow")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds; the median is shown")
 	flag.IntVar(&s.rate, "rate", 500, "latency: transactions a second")
+	flag.IntVar(&s.backlog, "backlog", 3_000_000, "flat: events of the largest backlog")
+	flag.IntVar(&s.kept, "kept", 10_000_000, "flat: sent rows that are kept below")
 	flag.StringVar(&s.only, "only", "", "lanes: just this ending; drain: just this contender: article, ceiling, single, at-least-once, exactly-once, debezium, debezium tuned")
-	flag.StringVar(&s.delivery, "delivery", "", "latency, lanes, idle, memory: at-least-once or exactly-once, with claim: lanes, or single; empty: the product's defaults")
+	flag.StringVar(&s.delivery, "delivery", "", "latency, lanes, flat, idle, memory: at-least-once or exactly-once, with claim: lanes, or single; empty: the product's defaults")
 	flag.StringVar(&s.profile, "cpuprofile", "", "write a CPU profile of the run to this file")
 	flag.IntVar(&s.seconds, "seconds", 20, "latency: how long")
 	flag.Usage = func() {
@@ -58,6 +62,7 @@ func main() {
 			"  drain      events a second of a backlog, beside the article's relay, the ceiling and, where Connect is up, Debezium\n"+
 			"  debezium   the same backlog and the same traffic for Debezium, the ceiling and both deliveries\n"+
 			"  lanes      two relays beside one: drain, and how long lanes stand still when one of two is killed, frozen, stopped\n"+
+			"  flat       what an event costs with a small and a large backlog, and above many sent rows; what a restart reads\n"+
 			"  latency    from commit to readable at a steady rate\n"+
 			"  writer     what an event adds to a transaction\n"+
 			"  marks      what an index over status costs a mark\n"+
@@ -96,7 +101,7 @@ func run(ctx context.Context, s settings, what []string) error {
 	}
 	measures := map[string]func(context.Context, settings) error{
 		"drain": drain, "latency": latency, "writer": writerCost, "marks": marks, "memory": memory, "idle": idle,
-		"debezium": debeziumBeside, "lanes": lanesBeside,
+		"debezium": debeziumBeside, "lanes": lanesBeside, "flat": flat,
 	}
 	for _, name := range what {
 		f, known := measures[name]

@@ -82,6 +82,12 @@ func (c *child) stop() {
 	}
 }
 
+// kill ends a relay as a crash does, and waits for it.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	_ = c.wait()
+}
+
 // wait may be called again.
 func (c *child) wait() error {
 	err := <-c.exited

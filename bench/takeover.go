@@ -61,7 +61,7 @@ func (e ending) measure(ctx context.Context, s settings) error {
 		if err := p.write(gctx, f.b, s, f.topic, n); err != nil {
 			return err
 		}
-		if err := p.await(gctx, n); err != nil {
+		if err := p.await(gctx, n, 30*time.Second); err != nil {
 			return errors.Join(err, p.missing(context.WithoutCancel(ctx), f.b, hit))
 		}
 		wait(gctx, 2*time.Second) // for doubles, which must not come

@@ -128,9 +128,9 @@ func (p *probe) note(r *kgo.Record, now time.Time) {
 	}
 }
 
-// await returns when n events have been read, or fails after half a minute.
-func (p *probe) await(ctx context.Context, n int) error {
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+// await returns when n events have been read, or fails when that takes longer.
+func (p *probe) await(ctx context.Context, n int, patience time.Duration) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		got := p.count(func(e *passage) bool { return e.times > 0 })
 		if got >= n {
 			return nil
