@@ -33,6 +33,7 @@ type poller struct {
 	more      bool
 	headsAt   time.Time
 	overLimit bool
+	swept     int64 // what the Store's sweeps had found
 	trouble   pause
 }
 
@@ -99,6 +100,22 @@ func (p *poller) fetch(ctx context.Context, f Fetch, now time.Time) (got Fetched
 	return got, evs, nil
 }
 
+// sweeper is a Store that looks, slowly, for events that reading has missed.
+type sweeper interface{ SweepFound() int64 }
+
+// noteSwept tells of events that should have been read long before.
+func (p *poller) noteSwept() {
+	s, ok := p.store.(sweeper)
+	if !ok {
+		return
+	}
+	if found := s.SweepFound(); found > p.swept {
+		p.log.Error("a sweep of the table found events that reading had missed, they are sent now",
+			"events", found-p.swept, "hint", "unless a person made rows NEW by SQL this is a bug of the relay: please report it")
+		p.swept = found
+	}
+}
+
 // rest waits until the next read makes sense: at once after a full batch, else for a pause that grows
 // while the table is idle, or until woken.
 func (p *poller) rest(ctx context.Context) {
@@ -139,6 +156,7 @@ func (p *poller) checkHeads(ctx context.Context, now time.Time) error {
 		}
 		p.gate.answer(held, still)
 	}
+	p.noteSwept()
 	p.headsAt = now
 	return nil
 }

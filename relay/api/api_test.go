@@ -25,7 +25,11 @@ type counter struct {
 	counts relay.Counts
 	err    error
 	calls  int
+	swept  int64
 }
+
+// SweepFound makes it one that sweeps.
+func (c *counter) SweepFound() int64 { return c.swept }
 
 func (c *counter) Counts(context.Context, int) (relay.Counts, error) {
 	c.calls++
@@ -156,6 +160,7 @@ func TestMetrics_ContractNames(t *testing.T) {
 	s.metrics.Failed(e, &relay.Failure{Class: relay.ClassRetriable, Code: "UNKNOWN_SERVER_ERROR"}, relay.StateFailed)
 	s.metrics.Lost(2)
 	s.metrics.Reclaimed(3)
+	c.swept = 2
 	code, body := s.get(t, "/metrics")
 	require.Equal(t, http.StatusOK, code)
 	for _, line := range []string{
@@ -164,7 +169,7 @@ func TestMetrics_ContractNames(t *testing.T) {
 		`outbox_publish_failure_total{reason="MESSAGE_TOO_LARGE",retriable="false"} 1`,
 		`outbox_publish_failure_total{reason="UNKNOWN_SERVER_ERROR",retriable="true"} 1`,
 		"outbox_publish_latency_seconds_count 1", "outbox_produce_latency_seconds_count 1",
-		"outbox_reclaimed_total 3", "outbox_lost_claims_total 2",
+		"outbox_reclaimed_total 3", "outbox_lost_claims_total 2", "outbox_sweep_found_total 2",
 		`outbox_source_state{state="polling"} 1`, `outbox_counts_truncated{state="failed"} 1`,
 	} {
 		require.Contains(t, body, line+"\n")
@@ -175,6 +180,9 @@ func TestMetrics_ContractNames(t *testing.T) {
 	}
 	_, _ = s.get(t, "/metrics")
 	require.Equal(t, 1, c.calls, "scrapes share one count")
+	s.metrics.Watch(&counter{swept: 1}, nil, nil)
+	_, body = s.get(t, "/metrics")
+	require.Contains(t, body, "outbox_sweep_found_total 3\n", "a store that is opened anew counts from 0")
 }
 
 // TestMetrics_SilentDatabase: gauges of the table are left out rather than shown stale.

@@ -236,6 +236,46 @@ func TestLanes_Sweep(t *testing.T) {
 	}
 }
 
+// TestSweep_ForgottenGap: were a gap forgotten before the transaction had ended that fills it, by its age for
+// example, the sweep finds the row and counts it.
+func TestSweep_ForgottenGap(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []relay.ClaimMode{relay.ClaimSingle, relay.ClaimLanes} {
+		t.Run(string(claim), func(t *testing.T) {
+			t.Parallel()
+			s := newSpace(t, server(t, "POSTRIDER_TEST_POSTGRES"), ownDDL())
+			st := s.open(func(o *relay.StoreOptions) { o.Claim, o.Lanes = claim, testLanes })
+			if claim == relay.ClaimLanes {
+				require.NoError(t, st.Own(t.Context(), ownedLanes(0, testLanes)))
+			}
+			st.keeper.pause = 0
+			require.Empty(t, s.fetch(st))
+			late := s.conn()
+			exec(t, late, "BEGIN; INSERT INTO outbox_events (event_id, aggregate_type, aggregate_id, event_type) VALUES ('late', 'order', 'k', 'T')")
+			s.write("early:l")
+			evs := s.fetch(st)
+			require.Equal(t, []string{"early"}, names(evs))
+			s.settle(st, relay.StateSent, evs...)
+			st.engine.mu.Lock()
+			require.NotEmpty(t, st.engine.tracker.gaps)
+			st.engine.tracker.gaps = nil // the bug
+			st.engine.mu.Unlock()
+			exec(t, late, "COMMIT")
+			require.Empty(t, s.fetch(st))
+			require.Zero(t, st.SweepFound())
+			var got []string
+			until(t, "the row that was missed", func() bool {
+				found := s.fetch(st)
+				got = append(got, names(found)...)
+				s.settle(st, relay.StateSent, found...)
+				return len(got) > 0
+			})
+			require.Equal(t, []string{"late"}, got)
+			require.EqualValues(t, 1, st.SweepFound())
+		})
+	}
+}
+
 // TestLanes_SweepOfOldLanes: what a sweep has found is nothing any more when the lanes have changed meanwhile.
 func TestLanes_SweepOfOldLanes(t *testing.T) {
 	t.Parallel()
