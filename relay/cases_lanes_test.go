@@ -280,6 +280,39 @@ func TestPromise_P7_TakeOver(t *testing.T) {
 	}
 }
 
+// TestCase_C10_LanesMove: relays join while one topic does not answer. In transactions nothing waits for the topic,
+// so the keys of the lanes that move wait for seconds at most.
+func TestCase_C10_LanesMove(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		r.share(1, true)
+		r.sink.Silence = r.silentUntil("dark", 5*time.Minute)
+		ls := r.runAll()
+		for i := range 60 {
+			if i == 10 || i == 20 {
+				ls = append(ls, r.run())
+			}
+			tx := r.db.Begin()
+			var light []string
+			for key := range 8 {
+				dark, row := r.row(fmt.Sprintf("d%d-%03d", key, i)), r.row(fmt.Sprintf("l%d-%03d", key, i))
+				dark.Topic = "dark"
+				tx.Insert(dark, row)
+				light = append(light, row.EventID)
+			}
+			tx.Commit()
+			committed := time.Since(r.start)
+			time.Sleep(4 * time.Second)
+			for _, id := range light {
+				require.GreaterOrEqual(t, r.at("t", id), committed, "%s has not arrived", id)
+			}
+		}
+		require.Greater(t, r.group.Moves(), 8, "lanes have moved")
+		r.kill(ls...)
+	})
+}
+
 // TestSwitch_Delivery: relays that send at least once are replaced one by one by relays that send in transactions,
 // and back, while services write. Both share the lanes meanwhile: each key keeps its order, and as long as relays end
 // in order nothing comes twice.

@@ -207,3 +207,27 @@ func TestGroup_ControlTopicDeleted(t *testing.T) {
 		until(t, 30*time.Second, "owned again", func() bool { return all.has("b") == 3 })
 	})
 }
+
+// TestGroup_TakeOverFreesReaders: a relay falls silent with a transaction open. Readers of committed records pass as
+// soon as its lanes are another's, not when the transaction's time has run out.
+func TestGroup_TakeOverFreesReaders(t *testing.T) {
+	t.Parallel()
+	eachKafka(t, func(t *testing.T, seed string) {
+		topic := newTopic(t, seed, 1, nil)
+		o := GroupOptions{Name: groupName(t), Table: "t", Lanes: 2, Flows: 1, SessionTimeout: 6 * time.Second}
+		route := &sink{}
+		a := newKeeper(t, &ownership{owner: map[int32]string{}}, "a")
+		silent := startGroup(t, seed, o, a, Options{Dial: route.dial})
+		until(t, 20*time.Second, "a has all", func() bool { return silent.owns(0) && silent.owns(1) })
+		left := plainClient(t, seed, kgo.TransactionalID(silent.topic+"/"+silent.run()+"/0/99"), kgo.TransactionTimeout(2*time.Minute))
+		require.NoError(t, left.BeginTransaction())
+		require.NoError(t, left.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("open")}).FirstErr())
+		route.swallow(true)
+		heir := startGroup(t, seed, o, newKeeper(t, &ownership{owner: map[int32]string{}}, "b"), Options{})
+		until(t, 40*time.Second, "b has all", func() bool { return heir.owns(0) && heir.owns(1) })
+		began := time.Now()
+		require.Empty(t, committedRecords(t, seed, topic)[0])
+		require.Less(t, time.Since(began), 5*time.Second)
+		route.swallow(false)
+	})
+}
