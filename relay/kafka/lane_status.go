@@ -21,7 +21,7 @@ type LaneStatus struct {
 	Run   string `json:"run,omitempty"`  // names this run of the relay
 	Flow  *int32 `json:"flow,omitempty"` // the owner's that sends it; none when it does not send in transactions
 	Last  string `json:"last,omitempty"` // who noted the position: the owner, or the one before
-	Low   string `json:"low,omitempty"`  // events below this row are settled
+	Low   string `json:"low,omitempty"`  // Store.Low: events below this row are settled
 	// Progress is the offset in the control topic up to which transactions are known to be marked, End the topic's.
 	Progress int64 `json:"progress"`
 	End      int64 `json:"end"`

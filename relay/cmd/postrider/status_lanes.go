@@ -121,11 +121,13 @@ func addLag(ctx context.Context, store relay.Admin, lanes []laneDocument, oldest
 	}
 }
 
-// before is the row behind which all events stand that are not settled, as far as the lanes' owners have noted it.
+// before is the row behind which all events stand that are not settled, as far as the lanes' owners have noted it,
+// but for those that wait for an earlier event of their key (see relay.LaneStore's Low).
 func before(lanes []laneDocument) relay.RowID {
 	lowest := int64(0)
 	for i := range lanes {
-		low, err := strconv.ParseInt(lanes[i].Low, 10, 64)
+		digits, _, _ := strings.Cut(lanes[i].Low, ",")
+		low, err := strconv.ParseInt(digits, 10, 64)
 		if err != nil {
 			return ""
 		}

@@ -116,3 +116,11 @@ func get(t *testing.T, url string) string {
 	require.NoError(t, err)
 	return string(body)
 }
+
+// TestBefore: keys that wait are no part of where reading begins.
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	lane := func(low string) (l laneDocument) { l.Low = low; return l }
+	require.Equal(t, relay.RowID("6"), before([]laneDocument{lane("12"), lane("7,a1,b2")}))
+	require.Empty(t, before([]laneDocument{lane("12"), lane("")}), "nobody knows")
+}
