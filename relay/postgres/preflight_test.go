@@ -263,11 +263,12 @@ func TestCase_C12_Pooler(t *testing.T) {
 	require.Equal(t, relay.SetupUsage, e.Kind)
 	require.Contains(t, e.Error(), "pooler")
 	require.Contains(t, e.Error(), "direct connection")
-	require.Contains(t, e.Error(), "claim: rows")
+	require.Contains(t, e.Error(), "claim: lanes")
 
 	for _, claim := range []relay.ClaimMode{relay.ClaimRows, relay.ClaimLanes} {
 		st := s.open(through, func(o *relay.StoreOptions) { o.Claim, o.Lanes = claim, testLanes })
-		require.Contains(t, strings.Join(append(st.Notices(), st.Warnings()...), "\n"), "pooler", claim)
+		require.Contains(t, strings.Join(st.Notices(), "\n"), "pooler", claim)
+		require.Contains(t, strings.Join(st.Warnings(), "\n"), "stop all relays before either is changed", claim)
 	}
 }
 

@@ -81,7 +81,7 @@ func Open(ctx context.Context, o relay.StoreOptions) (*Store, error) {
 	if pooled && o.Claim == relay.ClaimSingle && !o.ReadOnly {
 		return nil, &relay.SetupError{Kind: relay.SetupUsage, Thing: "database.url",
 			Reason: "the connection goes through a pooler, where the lock that makes this relay the only one of its table does not hold",
-			Fix:    "give a direct connection to PostgreSQL, or set relay.claim: rows"}
+			Fix:    "give a direct connection to PostgreSQL, or set relay.claim: lanes"}
 	}
 	l, err := newLayout(ctx, conn, o)
 	if err != nil {
