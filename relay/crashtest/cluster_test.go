@@ -84,7 +84,7 @@ func TestCluster(t *testing.T) {
 			for _, r := range w.relays {
 				require.True(t, r.alive(), "%s ended:\n%s", r.name, r.tail(10))
 			}
-			r := w.over(t, tr, c.doubles(w))
+			r := w.over(t, tr, Rules{Ordered: true, MaxDoubles: c.doubles(w)})
 			account.add(line{clusterSection, i, []string{c.delivery, c.name()}, r, w.uncommitted(t), longest})
 		})
 	}

@@ -15,5 +15,6 @@
 //	POSTRIDER_CRASH=10m         how long each database is tormented; all databases, not the short three
 //	POSTRIDER_CRASH_SEED=7      draw the faults from this seed
 //	POSTRIDER_CRASH_BINARY=FILE test this binary instead of building one
+//	POSTRIDER_CRASH_OLDER=FILE  let this older binary work beside the one under test (TestFleet_Older)
 //	POSTRIDER_CRASH_KEEP=DIR    keep the relays' logs here
 package crashtest

@@ -4,6 +4,7 @@ package crashtest
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -32,43 +33,76 @@ func (k kind) env() []string {
 	return []string{"POSTRIDER_RELAY_CLAIM=" + string(k.claim), "POSTRIDER_RELAY_DELIVERY=" + k.delivery}
 }
 
-// TestFleet_Deploy rolls a fleet from one kind to another and back, with services writing on.
+// TestFleet_Deploy rolls a fleet from one kind to another and back, with services writing on. Relays with lanes may
+// differ in delivery; a relay of another claim mode waits until the last of those that are at work is gone.
 func TestFleet_Deploy(t *testing.T) {
 	t.Parallel()
 	number := 0
-	for _, c := range []struct{ from, to kind }{
-		{kind{relay.ClaimLanes, atLeastOnce}, kind{relay.ClaimLanes, exactlyOnce}},
-	} {
+	for _, from := range []kind{{relay.ClaimLanes, atLeastOnce}, {relay.ClaimSingle, atLeastOnce}, {relay.ClaimRows, atLeastOnce}} {
+		to := kind{relay.ClaimLanes, exactlyOnce}
 		for _, s := range []server{postgres, mysqlServer, mariadb} {
+			number++
 			if !long() && s != postgres {
 				continue
 			}
-			number++
-			t.Run(fmt.Sprintf("%s/%s to %s", s.name, c.from, c.to), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%s to %s", s.name, from, to), func(t *testing.T) {
 				t.Parallel()
-				w := sharedWorld(t, s, settings{claim: c.from.claim, delivery: c.from.delivery, relays: 2, batch: 20})
-				w.start(t)
-				w.ready(t)
-				tr := newTraffic(t, w.db, w.types...)
-				tr.start(t, 1)
-				w.some(t, 50)
-				var longest time.Duration
-				for _, k := range []kind{c.to, c.from} {
-					for _, r := range w.relays {
-						code, _ := r.term(t, w.settings.shutdownTimeout+20*time.Second)
-						require.Equal(t, 0, code, r.tail(10))
-						r.env = append(r.env, k.env()...)
-						r.start(t)
-						r.ready(t)
-						longest = max(longest, w.caughtUp(t))
-					}
+				w := sharedWorld(t, s, settings{claim: from.claim, delivery: from.delivery, relays: 2, batch: 20})
+				r, longest := w.rolled(t, to.set, from.set)
+				if from.claim == relay.ClaimRows {
+					require.Positive(t, w.relays[0].said("another relay owns the table"), "lanes were at work beside claims of rows")
 				}
-				r := w.over(t, tr, 0)
-				require.Zero(t, r.Doubled)
-				account.add(line{fleetSection, number, []string{s.name, c.from.String(), c.to.String()}, r, w.uncommitted(t), longest})
+				account.add(line{fleetSection, number, []string{s.name, from.String(), to.String()}, r, w.uncommitted(t), longest})
 			})
 		}
 	}
+}
+
+// TestFleet_Older rolls a fleet from an older build of the relay to the present one and back.
+func TestFleet_Older(t *testing.T) {
+	t.Parallel()
+	older := os.Getenv("POSTRIDER_CRASH_OLDER")
+	if older == "" {
+		t.Skip("set POSTRIDER_CRASH_OLDER to the binary of an older commit to let it work beside this one")
+	}
+	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
+			w := sharedWorld(t, postgres, settings{claim: relay.ClaimLanes, delivery: delivery, relays: 2, batch: 20})
+			for _, r := range w.relays {
+				r.binary = older
+			}
+			r, longest := w.rolled(t, func(p *process) { p.binary = "" }, func(p *process) { p.binary = older })
+			account.add(line{fleetSection, 1000, []string{postgres.name, "older build, " + delivery, "this build"}, r, w.uncommitted(t), longest})
+		})
+	}
+}
+
+func (k kind) set(p *process) { p.env = append(p.env, k.env()...) }
+
+// rolled restarts one relay after the other as each of the kinds, under traffic, and holds that nothing is lost or
+// doubled.
+func (w *world) rolled(t *testing.T, kinds ...func(*process)) (Report, time.Duration) {
+	t.Helper()
+	w.start(t)
+	w.ready(t)
+	tr := newTraffic(t, w.db, w.types...)
+	tr.start(t, 1)
+	w.some(t, 50)
+	var longest time.Duration
+	for _, set := range kinds {
+		for _, r := range w.relays {
+			code, _ := r.term(t, w.settings.shutdownTimeout+20*time.Second)
+			require.Equal(t, 0, code, r.tail(10))
+			set(r)
+			r.start(t)
+			r.ready(t)
+			longest = max(longest, w.caughtUp(t))
+		}
+	}
+	// Relays that claim rows keep no order among each other.
+	r := w.over(t, tr, Rules{Ordered: w.settings.claim != relay.ClaimRows})
+	return r, longest
 }
 
 // conflict is the exit code of a relay that may not work beside those that are there.

@@ -69,7 +69,7 @@ func TestNetwork(t *testing.T) {
 				if delivery == atLeastOnce { // what a relay had in flight, each time
 					doubles = len(networkFaults) * (3 + int(w.settings.partitions)*len(w.topics.names)) * w.settings.batch
 				}
-				r := w.over(t, tr, doubles)
+				r := w.over(t, tr, Rules{Ordered: true, MaxDoubles: doubles})
 				account.add(line{networkSection, 3*i + j, []string{s.name, delivery}, r, w.uncommitted(t), longest})
 			})
 		}
