@@ -52,7 +52,7 @@ func (e *engine) choose(t *tracker, f relay.Fetch, busy []int64, first round, go
 	}
 	if more.locks != nil && second.locks {
 		c.bound = t.unsettledFrom(more.locks, lookedAt(second, more))
-		if e.early != nil && e.early.changed(more.locks) {
+		if e.early != nil && (e.earlyEnded || e.early.changed(more.locks)) {
 			c.bound = 0
 		}
 	}
@@ -80,8 +80,7 @@ func (e *engine) choose(t *tracker, f relay.Fetch, busy []int64, first round, go
 // forward read. Of the forward read only that part is kept whose missing ids were all looked at.
 func (c *choice) split(first round, got answers, second round, more answers) (forward, ready []record) {
 	c.done = lookedAt(first, got).union(lookedAt(second, more))
-	ready = got.lookup
-	forward = got.forward
+	ready, forward = slices.Clone(got.lookup), slices.Clone(got.forward) // got is asked again below
 	for _, r := range more.lookup {
 		r.late = true
 		if r.id > c.track.cursor {

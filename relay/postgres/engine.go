@@ -62,8 +62,10 @@ type engine struct {
 	tracker *tracker
 	// early are transactions that were open when the cursor was placed: until all of them have ended, new
 	// rows below the cursor are looked for by index. nil: there are none.
-	early  *gapGroup
-	window int
+	early *gapGroup
+	// earlyEnded: one of them has ended since the look below the cursor, so its rows may be there and were not seen.
+	earlyEnded bool
+	window     int
 	// skipForward: the last answer did not hold all that was ready; nothing newer may come before.
 	skipForward bool
 	big         bool // an oversize event of the forward read was passed by: it goes first
@@ -214,6 +216,7 @@ func (e *engine) firstSpans(s spans) spans { return slices.Clone(s[:min(len(s), 
 func (e *engine) suspects(t *tracker, first round, got answers) round {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.earlyEnded = false
 	if got.locks != nil {
 		t.suspect(got.locks)
 		switch {
@@ -226,7 +229,7 @@ func (e *engine) suspects(t *tracker, first round, got answers) round {
 				e.early = nil // this round has looked after the last of them had ended
 			}
 		default:
-			e.early.check(got.locks)
+			e.earlyEnded = e.early.check(got.locks)
 		}
 	}
 	t.ready = t.ready.union(ofIDs(got.below))
