@@ -47,7 +47,7 @@ func TestFleet_Deploy(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/%s to %s", s.name, from, to), func(t *testing.T) {
 				t.Parallel()
-				w := sharedWorld(t, s, settings{claim: from.claim, delivery: from.delivery, relays: 2, batch: 20})
+				w := sharedWorld(t, s, settings{claim: from.claim, delivery: from.delivery, relays: 2, batch: 20, claimTimeout: time.Minute})
 				r, longest := w.rolled(t, to.set, from.set)
 				if from.claim == relay.ClaimRows {
 					require.Positive(t, w.relays[0].said("another relay owns the table"), "lanes were at work beside claims of rows")

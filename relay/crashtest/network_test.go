@@ -26,7 +26,7 @@ var networkFaults = []fault{
 
 var networkSection = section{
 	title: "Networks",
-	about: "Two relays share the lanes. The way of one of them to Kafka or to the database swallows everything for longer than\\n" +
+	about: "Two relays share the lanes. The way of one of them to Kafka or to the database swallows everything for longer than\n" +
 		"its session (hole), brings no answers (mute), is slow, or is cut over and over (cut), each after the other.",
 	columns: []string{"database", "delivery"},
 	took:    "caught up after, at most",

@@ -57,6 +57,10 @@ func TestTakeOver_Times(t *testing.T) {
 				w.commit(t, len(many), many...)
 				w.drained(t, 60*time.Second)
 				took := time.Since(began)
+				if c.what == "stopped" { // a second signal would cut it
+					code, _ := w.relays[0].ended(t, 20*time.Second)
+					require.Equal(t, 0, code, w.relays[0].tail(5))
+				}
 				w.relays[0].signal(syscall.SIGCONT)
 				w.terminated(t)
 				doubles := 0
