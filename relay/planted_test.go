@@ -2,7 +2,6 @@ package relay_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/relay/relaytest"
 )
 
 // planted is a bug that the simulation must see: a change of the source, compiled by an overlay, so
@@ -22,8 +23,8 @@ type planted struct {
 	changes []change
 }
 
-// change replaces text that stands exactly once in a file.
-type change struct{ file, old, new string }
+// change is a relaytest.Change.
+type change struct{ File, Old, New string }
 
 var plantedBugs = []planted{
 	{"mark before ack", []change{{"sender.go", "s.sink.Write(ctx, f.recs, f.report)", `recs := append([]Record(nil), f.recs...)
@@ -117,44 +118,19 @@ func TestPlantedBugs(t *testing.T) {
 // that one replaces stands exactly once.
 func TestPlantedBugs_FitTheSource(t *testing.T) {
 	t.Parallel()
+	here, err := os.Getwd()
+	require.NoError(t, err)
 	for _, bug := range plantedBugs {
-		for _, c := range bug.changes {
-			source, err := os.ReadFile(c.file)
-			require.NoError(t, err, bug.name)
-			if n := strings.Count(string(source), c.old); n != 1 {
-				t.Errorf("%s: %q stands %d times in %s", bug.name, c.old, n, c.file)
-			}
-		}
+		relaytest.FitsTheSource(t, here, bug.changes)
 	}
 }
 
 // compile builds the tests with the bug in them.
 func (b planted) compile(t *testing.T) string {
-	dir := t.TempDir()
 	here, err := os.Getwd()
 	require.NoError(t, err)
-	sources := map[string]string{}
-	for _, c := range b.changes {
-		text, seen := sources[c.file]
-		if !seen {
-			bytes, err := os.ReadFile(c.file)
-			require.NoError(t, err)
-			text = string(bytes)
-		}
-		require.Equal(t, 1, strings.Count(text, c.old), "%s: %q must stand once", c.file, c.old)
-		sources[c.file] = strings.Replace(text, c.old, c.new, 1)
-	}
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	for file, text := range sources {
-		copied := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
-		require.NoError(t, os.WriteFile(copied, []byte(text), 0o600))
-		overlay.Replace[filepath.Join(here, file)] = copied
-	}
-	list, err := json.Marshal(overlay)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o600))
-	bin := filepath.Join(dir, "relay.test")
-	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", bin, ".").CombinedOutput()
+	bin := filepath.Join(t.TempDir(), "relay.test")
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", relaytest.Overlay(t, here, b.changes), "-o", bin, ".").CombinedOutput()
 	require.NoError(t, err, string(out))
 	return bin
 }

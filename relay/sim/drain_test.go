@@ -17,7 +17,7 @@ import (
 // recovery is how long after the last fault everything that is free must be sent.
 func (w *world) recovery() time.Duration {
 	d := w.session + 2*time.Second + 5*time.Second
-	if slices.Contains(w.tolls, silent) {
+	if slices.Contains(w.tolls, silent) || slices.ContainsFunc(w.holes, func(h hole) bool { return h.toll == silent }) {
 		d += 2 * (w.drain + 15*time.Second) // the library waits for the answer to a JoinGroup as long as a rebalance may take
 	}
 	if w.bad > 0 || len(w.refusals) > 0 { // attempts, and pauses between them

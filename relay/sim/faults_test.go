@@ -21,6 +21,16 @@ func (w *world) fateOf(process string, key int16) (f fate) {
 	if w.latency > 0 {
 		f.wait, f.late = d.upTo(w.latency), d.upTo(w.latency)
 	}
+	for _, h := range w.holes {
+		if h.key == key && h.has(w.now()) {
+			if h.answer {
+				f.answer = h.toll
+			} else {
+				f.request = h.toll
+			}
+			return f
+		}
+	}
 	share := w.share
 	if slices.Contains(w.aims, key) {
 		share = w.aimShare
@@ -50,6 +60,11 @@ func (w *world) fateOf(process string, key int16) (f fate) {
 func (w *world) plant() {
 	w.cluster.ControlKey(int16(kmsg.InitProducerID), w.initProducer)
 	w.cluster.ControlKey(int16(kmsg.SyncGroup), w.syncGroup)
+	if w.smallNotes {
+		fault := kfault(kmsg.TxnOffsetCommit, kerr.OffsetMetadataTooLarge)
+		fault.When = func(r kmsg.Request) bool { return largestNote(r.(*kmsg.TxnOffsetCommitRequest)) > 400 }
+		w.cluster.Fault(fault)
+	}
 	for i, f := range w.refusals {
 		fault := kfault(f.key, f.err)
 		fault.Topic = f.topic
@@ -73,6 +88,18 @@ func (w *world) plant() {
 			w.judge(topicName(i), p)
 		}
 	}
+}
+
+// largestNote is the length of the longest metadata in the request.
+func largestNote(req *kmsg.TxnOffsetCommitRequest) (n int) {
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			if p.Metadata != nil {
+				n = max(n, len(*p.Metadata))
+			}
+		}
+	}
+	return n
 }
 
 // judge lets a partition refuse batches that hold a bad record.

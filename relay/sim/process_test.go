@@ -34,18 +34,19 @@ const outboxName = "orders"
 
 // open starts a relay as package app does.
 func (w *world) open(slot, life int) *process {
-	p := &process{w: w, name: fmt.Sprintf("relay-%d.%d", slot, life), done: make(chan struct{})}
+	relayName := fmt.Sprintf("relay-%d", slot)
+	p := &process{w: w, name: fmt.Sprintf("%s.%d", relayName, life), done: make(chan struct{})}
 	p.link = newLink(w, p.name)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	defaults := config.Default()
 	inner, err := sqlite.Open(ctx, relay.StoreOptions{
-		URL: "sqlite:" + w.path, Name: outboxName, Relay: p.name, Table: defaults.Table(), Claim: relay.ClaimLanes, Lanes: w.lanes, OnDead: w.onDead,
+		URL: "sqlite:" + w.path, Name: outboxName, Relay: relayName, Table: defaults.Table(), Claim: relay.ClaimLanes, Lanes: w.lanes, OnDead: w.onDead,
 	})
 	require.NoError(w.t, err)
 	p.store = newStore(p, inner)
 	o := relay.Options{
-		Name: p.name, Store: p.store, Claim: relay.ClaimLanes, LaneCount: w.lanes, OnDead: w.onDead,
+		Name: relayName, Store: p.store, Claim: relay.ClaimLanes, LaneCount: w.lanes, OnDead: w.onDead,
 		Retry: relay.Backoff{Initial: time.Second, Max: 4 * time.Second, MaxAttempts: w.attempts},
 		Batch: w.batch, DrainTimeout: w.drain, Hooks: hooks{p}, Logger: w.log.logger(p.name),
 	}
@@ -75,7 +76,7 @@ func (p *process) connect(ctx context.Context, inner *sqlite.Store, o *relay.Opt
 	ko := kafka.Options{Logger: o.Logger, Dial: p.link.dial}
 	table, err := inner.Identity(ctx)
 	require.NoError(w.t, err)
-	g := kafka.GroupOptions{Name: outboxName, Relay: p.name, Table: table, Lanes: w.lanes, SessionTimeout: w.session, GiveTimeout: w.drain}
+	g := kafka.GroupOptions{Name: outboxName, Relay: o.Name, Table: table, Lanes: w.lanes, SessionTimeout: w.session, GiveTimeout: w.drain}
 	if !w.atLeastOnce {
 		g.Flows = w.flows
 	}

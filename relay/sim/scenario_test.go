@@ -47,7 +47,9 @@ type scenario struct {
 	share    float64 // of requests that it takes something of
 	aims     []int16 // requests that it takes more of
 	aimShare float64
+	holes    []hole
 
+	smallNotes      bool    // brokers take little metadata with offsets, so that progress goes into records
 	restarts, moves float64 // of brokers, of leaders and coordinators, a minute
 	refusals        []refusal
 
@@ -62,6 +64,14 @@ type jump struct{ at, by time.Duration }
 type window struct{ from, to time.Duration }
 
 func (w window) has(at time.Duration) bool { return at >= w.from && at < w.to }
+
+// hole is a window in which all requests of a kind, or all answers to them, meet the same fate.
+type hole struct {
+	window
+	key    int16
+	toll   toll
+	answer bool
+}
 
 // refusal is what brokers say to a kind of request for a while.
 type refusal struct {
@@ -83,7 +93,7 @@ func newScenario(seed uint64) scenario {
 		keys: d.pick(1, 3, 8, 20), writers: d.pick(1, 3), events: d.pick(30, 80, 150),
 		span: time.Duration(d.pick(8, 15, 25)) * time.Second, latency: time.Duration(d.pick(0, 1, 5, 30)) * time.Millisecond,
 	}
-	s.atLeastOnce = d.sometimes(0.12)
+	s.smallNotes = d.sometimes(0.5)
 	s.deadTopic = d.sometimes(0.2)
 	if d.sometimes(0.25) {
 		s.onDead = relay.OnDeadSkip
@@ -92,6 +102,10 @@ func newScenario(seed uint64) scenario {
 		s.slowTx = 0.2
 	}
 	s.drawProcesses(d)
+	if s.atLeastOnce = d.sometimes(0.15); s.atLeastOnce && d.sometimes(0.5) { // how lanes move without a fence
+		s.kills, s.pauses, s.stops = 0, 0, 6
+		return s
+	}
 	s.drawDatabase(d)
 	if d.sometimes(0.5) {
 		s.bad = []float64{0.03, 0.1, 0.3}[r.IntN(3)]
@@ -99,6 +113,11 @@ func newScenario(seed uint64) scenario {
 	}
 	if d.sometimes(0.6) {
 		s.drawNetwork(d)
+	}
+	if d.sometimes(0.4) {
+		for range 1 + r.IntN(4) {
+			s.holes = append(s.holes, s.newHole(d))
+		}
 	}
 	if d.sometimes(0.4) {
 		s.restarts, s.moves = float64(r.IntN(8)), float64(r.IntN(30))
@@ -151,11 +170,22 @@ func (s *scenario) drawNetwork(d dice) {
 	}
 	s.share = []float64{0, 0.002, 0.01, 0.05}[d.IntN(4)]
 	s.aimShare = []float64{0.03, 0.1, 0.3}[d.IntN(3)]
-	all := []kmsg.Key{kmsg.EndTxn, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.Produce, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.JoinGroup,
-		kmsg.SyncGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.OffsetCommit, kmsg.Fetch, kmsg.ListOffsets, kmsg.LeaveGroup, kmsg.FindCoordinator}
 	for range 1 + d.IntN(3) {
-		s.aims = append(s.aims, int16(all[d.IntN(len(all))]))
+		s.aims = append(s.aims, int16(targets[d.IntN(len(targets))]))
 	}
+}
+
+// targets are the requests that faults are aimed at.
+var targets = []kmsg.Key{kmsg.EndTxn, kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.Produce, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.JoinGroup,
+	kmsg.SyncGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.OffsetCommit, kmsg.Fetch, kmsg.ListOffsets, kmsg.LeaveGroup, kmsg.FindCoordinator}
+
+// newHole is, more often than not, one that leaves it open what became of commits.
+func (s *scenario) newHole(d dice) hole {
+	h := hole{window: s.newWindow(d, 8*time.Second), key: int16(kmsg.EndTxn), toll: []toll{lost, half, silent}[d.IntN(3)], answer: d.sometimes(0.7)}
+	if d.sometimes(0.4) {
+		h.key = int16(targets[d.IntN(len(targets))])
+	}
+	return h
 }
 
 // answers are what brokers may say that is no verdict on a record.
@@ -201,7 +231,7 @@ func (s *scenario) ordered() bool {
 
 // calm says that nothing happens to a relay but that it is killed or stopped.
 func (s *scenario) calm() bool {
-	return s.pauses == 0 && len(s.tolls) == 0 && len(s.refusals) == 0 && s.restarts == 0 && s.moves == 0 && s.dbFlaky == 0 && s.dbSlow == 0 && len(s.dbOutages) == 0
+	return s.pauses == 0 && len(s.tolls) == 0 && len(s.holes) == 0 && len(s.refusals) == 0 && s.restarts == 0 && s.moves == 0 && s.dbFlaky == 0 && s.dbSlow == 0 && len(s.dbOutages) == 0
 }
 
 // dice are what a seed throws.

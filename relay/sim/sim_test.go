@@ -4,6 +4,7 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
@@ -15,7 +16,7 @@ import (
 //	POSTRIDER_SIM_SEEDS   how many seeds; defaults to 300, 60 with -short
 //	POSTRIDER_SIM_START   the first; defaults to 1
 //	POSTRIDER_SIM_SEED    only this one
-//	POSTRIDER_SIM_LOG     set: everything that happens on stderr, in more detail
+//	POSTRIDER_SIM_LOG     set: everything that happens on stderr
 func TestSimulation(t *testing.T) {
 	start, n := number("POSTRIDER_SIM_START", 1), number("POSTRIDER_SIM_SEEDS", 300)
 	if testing.Short() {
@@ -24,6 +25,23 @@ func TestSimulation(t *testing.T) {
 	if one := number("POSTRIDER_SIM_SEED", 0); one != 0 {
 		start, n = one, 1
 	}
+	runSeeds(t, start, n)
+}
+
+// TestSimulation_Fresh does the same with seeds that are other ones each time.
+//
+//	POSTRIDER_SIM_FRESH   how many; defaults to 100, none with -short
+func TestSimulation_Fresh(t *testing.T) {
+	n := number("POSTRIDER_SIM_FRESH", 100)
+	if n == 0 || testing.Short() || number("POSTRIDER_SIM_SEED", 0) != 0 {
+		t.Skip("no fresh seeds with -short, POSTRIDER_SIM_FRESH=0 or POSTRIDER_SIM_SEED")
+	}
+	start := 1_000_000 + rand.Uint64N(1_000_000_000)
+	t.Logf("again: POSTRIDER_SIM_START=%d POSTRIDER_SIM_SEEDS=%d go test -tags synctests -run 'TestSimulation$' github.com/postrider/postrider/relay/sim", start, n)
+	runSeeds(t, start, n)
+}
+
+func runSeeds(t *testing.T, start, n uint64) {
 	for seed := start; seed < start+n; seed++ {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
