@@ -143,6 +143,50 @@ func TestGroup_Fences(t *testing.T) {
 	})
 }
 
+// TestGroup_JoinsAnewUnheard: a relay whose request to join comes so late that the group has gone on without it joins anew
+// under another name, and no callback says so. Lanes that it gets back by it had another owner in between: they are
+// lost and taken over again. Meanwhile nothing of it is committed in lanes that the other one has.
+func TestGroup_JoinsAnewUnheard(t *testing.T) {
+	t.Parallel()
+	seed := realKafka(t)
+	o := GroupOptions{Name: groupName(t), Table: "t", Lanes: 4, Flows: 1, SessionTimeout: 6 * time.Second, GiveTimeout: time.Second}
+	topic := newTopic(t, seed, 4, nil)
+	a, b := newKeeper(t, nil, "a"), newKeeper(t, nil, "b")
+	a.all, b.all = &ownership{owner: map[int32]string{}}, &ownership{owner: map[int32]string{}}
+	slow := &slowJoin{}
+	first := startGroup(t, seed, o, a, Options{Dial: slow.dial})
+	until(t, 20*time.Second, "a has all", func() bool { return a.all.has("a") == 4 && first.owns(3) })
+	sink := openTx(t, seed, first, Options{})
+	slow.join.Store(int64(9 * time.Second))
+	slow.sync.Store(int64(1200 * time.Millisecond)) // so late that the group has moved on once more
+	second := startGroup(t, seed, o, b, Options{})
+	until(t, 20*time.Second, "b has all", func() bool { return b.all.has("b") == 4 && second.owns(3) })
+	slow.join.Store(0)
+	writes := 0
+	until(t, 60*time.Second, "they share", func() bool {
+		for lane := range int32(4) {
+			theirs := second.owns(lane)
+			r := sendTx(t, sink, row(topic, fmt.Sprint(lane), "v", lane))[0]
+			if r.Marked != nil {
+				r.Marked()
+			}
+			writes++
+			require.False(t, r.Failure == nil && theirs && second.owns(lane), "a sends in lane %d, which b has", lane)
+		}
+		return a.all.has("a") == 2 && b.all.has("b") == 2
+	})
+	t.Log(writes, "writes were tried meanwhile")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	times := map[int32]int{}
+	for _, l := range a.taken {
+		times[l.Lane]++
+	}
+	for _, lane := range a.all.of("a") {
+		require.Equal(t, 2, times[lane], "lane %d was another's in between", lane)
+	}
+}
+
 // believer holds on to a membership, and to all lanes, until it has been refused.
 type believer struct {
 	*Group

@@ -2,9 +2,15 @@ package kafka
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // sink is a network that takes what is sent and delivers nothing, as one does that lost its route. (A link blocks the
@@ -56,4 +62,43 @@ func (c *sinkConn) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
+}
+
+// slowJoin is a network on which requests to join a group, and to learn what one gets, take their time.
+type slowJoin struct{ join, sync atomic.Int64 }
+
+type slowJoinConn struct {
+	net.Conn
+	s  *slowJoin
+	mu sync.Mutex // held by what is on its way
+}
+
+func (s *slowJoin) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	return &slowJoinConn{Conn: c, s: s}, err
+}
+
+// Write takes everything at once; what begins with the length and the key of such a request goes out later, and what
+// comes behind it too.
+func (c *slowJoinConn) Write(b []byte) (int, error) {
+	delay := int64(0)
+	if len(b) > 6 {
+		switch kmsg.Key(binary.BigEndian.Uint16(b[4:6])) {
+		case kmsg.JoinGroup:
+			delay = c.s.join.Load()
+		case kmsg.SyncGroup:
+			delay = c.s.sync.Load()
+		}
+	}
+	c.mu.Lock()
+	if delay == 0 {
+		defer c.mu.Unlock()
+		return c.Conn.Write(b)
+	}
+	later := slices.Clone(b)
+	time.AfterFunc(time.Duration(delay), func() {
+		defer c.mu.Unlock()
+		_, _ = c.Conn.Write(later)
+	})
+	return len(b), nil
 }
