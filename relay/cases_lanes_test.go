@@ -3,6 +3,7 @@ package relay_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,12 +61,12 @@ func TestCase_C06(t *testing.T) {
 				r.db.Skew = skew
 				r.opts.ClaimTimeout, r.store.ClaimTimeout = 30*time.Second, 30*time.Second
 				r.sink.Latency = func(string, int32) time.Duration { return 20 * time.Second }
-				tries := 0
+				var tries atomic.Int64
 				r.refuse(func(id string) *relay.Failure {
 					if id != "K-1" {
 						return nil
 					}
-					if tries++; tries == 1 {
+					if tries.Add(1) == 1 {
 						return retriable()
 					}
 					return nil
@@ -77,7 +78,7 @@ func TestCase_C06(t *testing.T) {
 				require.ElementsMatch(t, []string{"L-1", "M-1"}, r.arrived("t"))
 				time.Sleep(20 * time.Second)
 				require.Len(t, r.arrived("t"), 2, "K-1 is under way again")
-				require.Equal(t, 2, tries+len(r.db.Pending()), "one attempt is behind it, one before it")
+				require.Equal(t, 2, int(tries.Load())+len(r.db.Pending()), "one attempt is behind it, one before it")
 				time.Sleep(12 * time.Second)
 				require.Len(t, r.arrived("t"), 3, "each once")
 				require.Zero(t, r.seen.count(&r.seen.reclaimed))

@@ -132,10 +132,9 @@ func TestPromise_P8_LateBytes(t *testing.T) {
 // TestPromise_P10: neither payload nor header values nor keys of failures reach the log.
 func TestPromise_P10(t *testing.T) {
 	everyWay(t, 2, func(t *testing.T, r *rig) {
-		n := 0
+		var n atomic.Int64
 		r.refuse(func(id string) *relay.Failure {
-			n++
-			return []*relay.Failure{nil, retriable(), permanent(), unavailable()}[n%4]
+			return []*relay.Failure{nil, retriable(), permanent(), unavailable()}[n.Add(1)%4]
 		})
 		r.opts.DeadLetterTopic, r.opts.Encode.Envelope = "dead", relay.EnvelopeJSON
 		tx := r.db.Begin()
