@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -118,9 +119,10 @@ func (f *fleet) add(ctx context.Context, name string) error {
 // settle waits until the lanes are shared evenly, and a moment for what follows an assignment.
 func (f *fleet) settle(ctx context.Context) error {
 	lanes := config.Default().Relay.Lanes
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		if err := f.look(ctx); err != nil {
-			return err
+	var last error // a control topic that was just made has no leader yet
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+		if last = f.look(ctx); last != nil {
+			continue
 		}
 		count := map[string]int{}
 		for _, name := range f.owners {
@@ -135,7 +137,7 @@ func (f *fleet) settle(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the lanes are not shared evenly after a minute")
+	return errors.Join(errors.New("the lanes are not shared evenly after a minute"), last)
 }
 
 // look asks the cluster whose each lane is.
