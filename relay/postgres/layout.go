@@ -180,8 +180,11 @@ func (l *layout) isNew() string {
 }
 
 // byID marks a condition on rows that are looked up by id. An index of the state would find them too, and all
-// other rows of that state first, however many they have become since the statistics were taken.
-func byID(condition string) string { return "(" + condition + ") IS TRUE" }
+// other rows of that state first, however many they have become since the statistics were taken. And the statistics
+// are not asked: taken while all was SENT they promise one unsent row, for which a nested loop over a mark's whole
+// list looks cheap, and it then runs once for each row of a backlog. Of a CASE the planner takes that half of all rows
+// pass.
+func byID(condition string) string { return "CASE WHEN " + condition + " THEN TRUE ELSE FALSE END" }
 
 // open is the condition for NEW or FAILED.
 func (l *layout) open() string {
