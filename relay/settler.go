@@ -125,17 +125,14 @@ func (s *settler) settle(ctx context.Context, batch []settling) {
 	for _, row := range lost {
 		gone[row] = true
 	}
-	if len(gone) > 0 && !w.repeated {
+	if len(gone) > 0 && !w.repeated { // else it was most probably our own mark, whose reply was lost
 		s.hooks.Lost(len(gone))
+		s.sayLost(batch, gone)
 	}
 	for i := range batch {
 		e, out := batch[i].event, &batch[i].out
 		s.note(out)
 		if gone[e.Row] {
-			if !w.repeated { // else it was most probably our own mark, whose reply was lost
-				s.log.Warn("the row had changed since it was read and was left as it is",
-					append(eventAttrs(e, e.RetryCount), "row", string(e.Row), "outcome", string(out.State))...)
-			}
 			s.gate.lost(e, out.State)
 		} else {
 			s.gate.settled(e, out.State)
@@ -144,6 +141,34 @@ func (s *settler) settle(ctx context.Context, batch []settling) {
 			batch[i].marked()
 		}
 		s.budget.give(e)
+	}
+}
+
+// mostNamed is how many rows of a batch are named in the log that had changed.
+const mostNamed = 5
+
+// sayLost tells of marks that were not applied. A relay that wakes up after others took its lanes has many, and the
+// others have marked those rows.
+func (s *settler) sayLost(batch []settling, gone map[RowID]bool) {
+	others, changed := 0, 0
+	for i := range batch {
+		e, out := batch[i].event, &batch[i].out
+		switch {
+		case !gone[e.Row]:
+		case out.State == StateSent && !s.owner.has(e):
+			others++
+		default:
+			if changed++; changed <= mostNamed {
+				s.log.Warn("the row had changed since it was read and was left as it is",
+					append(eventAttrs(e, e.RetryCount), "row", string(e.Row), "outcome", string(out.State))...)
+			}
+		}
+	}
+	if changed > mostNamed {
+		s.log.Warn("more rows had changed since they were read and were left as they are", "events", changed-mostNamed)
+	}
+	if others > 0 {
+		s.log.Info("rows of lanes that another relay has by now were left to it", "events", others)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -173,8 +174,11 @@ func (a *act) leftAlone(ctx context.Context, store relay.Admin, ids []string) (p
 }
 
 func notInTable(id string) error {
-	return &relay.SetupError{Kind: relay.SetupNotFound, Thing: "event " + id, Reason: "is not in the table",
-		Fix: "see postrider events list; sent events may have been pruned"}
+	fix := "see postrider events list; sent events may have been pruned"
+	if _, err := strconv.Atoi(id); err == nil {
+		fix = "give the EVENT ID of postrider events list, not the ROW"
+	}
+	return &relay.SetupError{Kind: relay.SetupNotFound, Thing: "event " + id, Reason: "is not in the table", Fix: fix}
 }
 
 // logLost keeps in the log what the table is about to lose.

@@ -153,7 +153,7 @@ func (c *cli) printEvents(rows []relay.EventRow, limit int) error {
 		docs[i] = document(&rows[i])
 	}
 	err := c.print(docs, func(t *table) {
-		t.header("ID", "EVENT ID", "TYPE", "KEY", "STATUS", "TRIES", "CREATED", "WHERE / LAST ERROR")
+		t.header("ROW", "EVENT ID", "TYPE", "KEY", "STATUS", "TRIES", "CREATED", "WHERE / LAST ERROR")
 		for i, r := range rows {
 			t.row(r.Row, r.ID, r.Type, deref(r.Key), shown(&rows[i]), r.RetryCount, short(r.CreatedAt), c.whereOrError(&rows[i]))
 		}

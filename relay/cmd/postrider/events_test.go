@@ -136,6 +136,8 @@ func TestEvents_DeadEventIsExplainedAndRepaired(t *testing.T) {
 	code, _, errOut = d.do(t, "events", "show", "nobody")
 	require.Equal(t, exitNotFound, code)
 	require.Contains(t, errOut, "event nobody: is not in the table")
+	_, _, errOut = d.do(t, "events", "show", "1")
+	require.Contains(t, errOut, "event 1: is not in the table; give the EVENT ID of postrider events list, not the ROW")
 
 	code, _, errOut = d.do(t, "events", "discard", "--status", "DEAD", "--reason", "a test")
 	require.Equal(t, exitUsage, code)
