@@ -90,8 +90,9 @@ What became of relays that were killed, frozen and cut off. This page is written
 on real servers, with the relay as a process of its own, as package relay/crashtest tells. Each line is one case, in
 which a service writes events and a ledger in the same transactions; in the end ledger, table and topics are compared.
 
-- **doubles**: records beyond the first of an event. A read_committed reader of exactly-once sees none; with
-  at-least-once at most what was in flight stands twice. A read_uncommitted reader also sees what was aborted.
+- **doubles**: records beyond the first of an event. A read_committed reader of exactly-once sees none. With
+  at-least-once what was in flight may stand twice, and what a relay that wakes up sends before its next heartbeat
+  tells it that its lanes are another's: no broker fences it. A read_uncommitted reader also sees what was aborted.
 - **lost**: committed events that are in no topic. **out of order**: first occurrences of a key's events not in the order
   of their commits.
 - **other findings**: anything else that is not as promised, such as a receipt under which another record stands, a row
