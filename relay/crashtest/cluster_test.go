@@ -64,6 +64,7 @@ func TestCluster(t *testing.T) {
 	s := private(t, "kafka-cluster")
 	for i, c := range clusterCases() {
 		t.Run(c.delivery+"/"+c.name(), func(t *testing.T) {
+			s.must(t, "up", "kafka-cluster") // whatever the last case left
 			w := newWorld(t, postgres, db, s.addr[clusterVariable], settings{
 				claim: relay.ClaimLanes, relays: 2, delivery: c.delivery, batch: 20, partitions: 4,
 				env: []string{"POSTRIDER_RELAY_RETRY_MAX_ATTEMPTS=2"},

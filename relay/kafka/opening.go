@@ -2,8 +2,11 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // openAll opens lanes as they are assigned, and notes offsets now and then, until ctx ends.
@@ -78,6 +81,7 @@ func (g *Group) endOpening() {
 func (g *Group) open(ctx context.Context, lanes []int32, m member) error {
 	taken, ends, err := g.barrier(ctx, lanes)
 	if err != nil {
+		g.startOver(ctx, err)
 		return err
 	}
 	g.calls <- struct{}{}
@@ -133,4 +137,13 @@ func (g *Group) giveBack(ctx context.Context, lanes []int32) {
 	g.calls <- struct{}{}
 	g.keeper.Give(within, lanes)
 	<-g.calls
+}
+
+// startOver gives up the client for single requests after an error that is no broker's answer. It remembers which broker
+// is the group's coordinator until one says otherwise, and a broker that is gone says nothing.
+func (g *Group) startOver(ctx context.Context, err error) {
+	var answer *kerr.Error
+	if ctx.Err() == nil && !errors.As(err, &answer) {
+		g.lend.renew(g.lend.current(), err.Error())
+	}
 }
