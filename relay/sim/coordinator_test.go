@@ -69,6 +69,14 @@ func (w *world) keepAlive(member string, closed, answered <-chan struct{}) {
 // joining reads the member's id out of a JoinGroup request.
 func joining(b []byte) string {
 	req := kmsg.NewPtrJoinGroupRequest()
+	if !decode(b, req) {
+		return ""
+	}
+	return req.MemberID
+}
+
+// decode reads a request off the network.
+func decode(b []byte, req kmsg.Request) bool {
 	req.SetVersion(int16(binary.BigEndian.Uint16(b[6:])))
 	body := b[12:]
 	if n := int16(binary.BigEndian.Uint16(body)); n > 0 { // the client's id
@@ -78,10 +86,7 @@ func joining(b []byte) string {
 	if req.IsFlexible() {
 		body = body[1:] // no tags
 	}
-	if req.ReadFrom(body) != nil {
-		return ""
-	}
-	return req.MemberID
+	return req.ReadFrom(body) == nil
 }
 
 // nurse empties a group that has been rebalancing for longer than a broker lets it: kfake has lost count of its members.

@@ -4,6 +4,7 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"time"
 
@@ -172,6 +173,23 @@ func (w *world) initProducer(r kmsg.Request) (kmsg.Response, error, bool) {
 	resp.ErrorCode = kerr.ProducerFenced.Code
 	w.log.add("broker", "fences", *req.TransactionalID)
 	return resp, nil, true
+}
+
+// takeOver takes over the transactional id of a commit whose answer was lost, before it is asked for again: as a relay
+// does that thinks this one gone.
+func (w *world) takeOver(request []byte) {
+	req := kmsg.NewPtrEndTxnRequest()
+	if !decode(request, req) || !w.draw("stranger", req.TransactionalID).sometimes(w.strangers) {
+		return
+	}
+	w.log.add("stranger", "takes over", req.TransactionalID)
+	w.linger.Go(func() {
+		within, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		init := kmsg.NewPtrInitProducerIDRequest()
+		init.TransactionalID, init.TransactionTimeoutMillis = &req.TransactionalID, 10_000
+		_, _ = init.RequestWith(within, w.care)
+	})
 }
 
 // torment restarts brokers and moves leaders and coordinators, until the span is over.

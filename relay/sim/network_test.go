@@ -3,15 +3,12 @@
 package sim
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -40,25 +37,6 @@ func (t toll) String() string {
 	return [...]string{"passes", "lost", "half", "silence", "straggles", "twice", "slow"}[t]
 }
 
-// link is one process's network.
-type link struct {
-	w    *world
-	name string
-
-	mu    sync.Mutex
-	conns map[*conn]bool
-	dead  bool
-	still time.Time // nothing moves before
-}
-
-func newLink(w *world, name string) *link {
-	l := &link{w: w, name: name, conns: map[*conn]bool{}}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.links = append(w.links, l)
-	return l
-}
-
 // conn is a client's end of a connection to a broker.
 type conn struct {
 	net.Conn
@@ -79,98 +57,9 @@ type conn struct {
 
 type question struct {
 	key      int16
+	commit   []byte // the request, of an EndTxn whose answer will not arrive
 	fate     fate
 	answered chan struct{}
-}
-
-func refused(address string) error {
-	return &net.OpError{Op: "dial", Net: "tcp " + address, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-}
-
-func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if err := l.pass(ctx.Done()); err != nil || l.w.isDown(address) {
-		return nil, refused(address)
-	}
-	inner, err := l.w.net.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, refused(address)
-	}
-	c := &conn{Conn: inner, l: l, address: address, closed: make(chan struct{}), asked: map[int32]question{}}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead {
-		_ = inner.Close()
-		return nil, refused(address)
-	}
-	l.conns[c] = true
-	return c, nil
-}
-
-// pass waits while the process stands still.
-func (l *link) pass(done <-chan struct{}) error {
-	for {
-		l.mu.Lock()
-		dead, wait := l.dead, time.Until(l.still)
-		l.mu.Unlock()
-		switch {
-		case dead:
-			return net.ErrClosed
-		case wait <= 0:
-			return nil
-		}
-		if !sleepOr(wait, done) {
-			return net.ErrClosed
-		}
-	}
-}
-
-// sleepOr returns false when done is closed first.
-func sleepOr(d time.Duration, done <-chan struct{}) bool {
-	if d <= 0 {
-		return true
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-done:
-		return false
-	}
-}
-
-// pause lets the process hear and say nothing for a while.
-func (l *link) pause(d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.still = time.Now().Add(d)
-}
-
-// kill ends every connection; none is made any more.
-func (l *link) kill() {
-	l.mu.Lock()
-	l.dead = true
-	conns := l.conns
-	l.conns = map[*conn]bool{}
-	l.mu.Unlock()
-	for c := range conns {
-		_ = c.Close()
-	}
-}
-
-// cut ends the connections to a broker.
-func (l *link) cut(address string) {
-	l.mu.Lock()
-	var conns []*conn
-	for c := range l.conns {
-		if c.address == address {
-			conns = append(conns, c)
-		}
-	}
-	l.mu.Unlock()
-	for _, c := range conns {
-		_ = c.Close()
-	}
 }
 
 func (c *conn) Close() error {
@@ -208,7 +97,10 @@ func (c *conn) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	key, id := int16(binary.BigEndian.Uint16(b[4:])), int32(binary.BigEndian.Uint32(b[8:]))
-	q := question{key, c.l.w.fateOf(c.l.name, key), make(chan struct{})}
+	q := question{key: key, fate: c.l.w.fateOf(c.l.name, key), answered: make(chan struct{})}
+	if key == int16(kmsg.EndTxn) && (q.fate.answer == lost || q.fate.answer == half) && c.l.w.strangers > 0 {
+		q.commit = append([]byte(nil), b...)
+	}
 	c.mu.Lock()
 	mute := c.mute
 	c.asked[id] = q
@@ -329,6 +221,9 @@ func (c *conn) next() error {
 	}
 	if !known || deaf { // the answer to a second copy is nobody's
 		return nil
+	}
+	if q.commit != nil {
+		c.l.w.takeOver(q.commit)
 	}
 	if !sleepOr(q.fate.late, c.closed) {
 		return net.ErrClosed

@@ -42,12 +42,13 @@ type scenario struct {
 
 	kills, stops, pauses float64 // a minute and relay
 
-	latency  time.Duration
-	tolls    []toll  // what the network may take
-	share    float64 // of requests that it takes something of
-	aims     []int16 // requests that it takes more of
-	aimShare float64
-	holes    []hole
+	latency   time.Duration
+	tolls     []toll  // what the network may take
+	share     float64 // of requests that it takes something of
+	aims      []int16 // requests that it takes more of
+	aimShare  float64
+	holes     []hole
+	strangers float64 // share of transactional ids that somebody else takes over once the answer to a commit was lost
 
 	smallNotes      bool    // brokers take little metadata with offsets, so that progress goes into records
 	restarts, moves float64 // of brokers, of leaders and coordinators, a minute
@@ -118,6 +119,9 @@ func newScenario(seed uint64) scenario {
 		for range 1 + r.IntN(4) {
 			s.holes = append(s.holes, s.newHole(d))
 		}
+	}
+	if d.sometimes(0.3) {
+		s.strangers = 0.5
 	}
 	if d.sometimes(0.4) {
 		s.restarts, s.moves = float64(r.IntN(8)), float64(r.IntN(30))
