@@ -28,6 +28,7 @@ const (
 	hintTransactions = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Write --operation Describe --transactional-id '{topic}' --resource-pattern-type prefixed"
 	hintGroup        = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Read --group '{topic}'"
 	hintControl      = "allow it: kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{principal}' --operation Read --operation Write --operation Create --topic '{topic}'"
+	hintLanes        = "the control topic was deleted: relays make it anew by themselves, with a partition for each lane, and share the lanes out again"
 	hintForeign      = "this answer does not belong to writing records: look into the broker's log"
 )
 

@@ -84,6 +84,7 @@ type Group struct {
 	keeper relay.LaneKeeper
 	calls  chan struct{} // holds a token while keeper is called
 	work   chan struct{} // buffered 1: lanes are to be opened
+	doubts chan struct{} // buffered 1: the control topic is to be looked at
 	fatal  chan error    // buffered 1
 
 	mu      sync.Mutex
@@ -115,7 +116,7 @@ func NewGroup(cfg Config, opts Options, o GroupOptions) (*Group, error) {
 	}
 	g := &Group{
 		o: o.withDefaults(), lend: lend, runID: newRun(o.Relay), topic: o.Name + ".postrider", log: lend.opts.Logger,
-		calls: make(chan struct{}, 1), work: make(chan struct{}, 1), fatal: make(chan error, 1),
+		calls: make(chan struct{}, 1), work: make(chan struct{}, 1), doubts: make(chan struct{}, 1), fatal: make(chan error, 1),
 		gen: -1, refused: -1, have: map[int32]time.Time{}, own: map[int32]bool{}, late: map[int32]bool{},
 		logs: map[int32]*laneLog{}, lows: map[int32]string{}, changed: make(chan struct{}),
 		wrote: map[int32]committed{}, fenced: map[string]bool{},
@@ -152,30 +153,48 @@ func (g *Group) Run(ctx context.Context, k relay.LaneKeeper) error {
 		return nil
 	}
 	g.keeper = k
-	if err := g.prepare(ctx); err != nil || ctx.Err() != nil {
-		return err
+	for {
+		if err := g.prepare(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+		if anew, err := g.takePart(ctx); !anew {
+			return err
+		}
+		g.forget()
 	}
+}
+
+// takePart is a member of the group until ctx ends, or it can be none. With anew set that is for the control topic, which
+// was deleted.
+func (g *Group) takePart(ctx context.Context) (anew bool, err error) {
 	life, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
 	client, err := kgo.NewClient(append(append(g.lend.clientOptions(), g.memberOptions()...), kgo.WithContext(life))...)
 	if err != nil {
-		return fmt.Errorf("make the group's client: %w", err)
+		return false, fmt.Errorf("make the group's client: %w", err)
 	}
 	client.PauseFetchTopics(g.topic)
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
-	worker := make(chan struct{})
+	worker, watch := make(chan struct{}), make(chan bool, 1)
 	go func() {
 		defer close(worker)
 		g.openAll(working)
 	}()
+	go func() { watch <- g.watchControl(working) }()
 	select {
 	case <-ctx.Done():
 	case err = <-g.fatal:
+	case anew = <-watch:
+		watch <- anew
 	}
 	stop()
 	<-worker
+	<-watch
+	if anew {
+		g.surrender(ctx)
+	}
 	g.leave(ctx, client, cutOff)
-	return err
+	return anew && ctx.Err() == nil, err
 }
 
 // leave gives up membership. A rebalance under way may keep the client waiting as long as it likes, and Close with it:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -34,8 +35,37 @@ type LaneStatus struct {
 	member string // noted by a static member, see present.has
 }
 
-// DescribeLanes asks the cluster who has which lane of an outbox. There are none when no relay has ever shared it
-// by lanes.
+// NoControlTopicError tells that a cluster has no control topic for an outbox: no relay has shared it by lanes yet, or
+// the topic was deleted.
+type NoControlTopicError struct {
+	Topic  string
+	Relays []string // of the group's members, sorted; they make the topic anew
+}
+
+func (e *NoControlTopicError) Error() string {
+	if len(e.Relays) == 0 {
+		return fmt.Sprintf("the cluster has no topic %s: no relay has shared this outbox by lanes yet, or the topic was deleted; the first relay makes it", e.Topic)
+	}
+	return fmt.Sprintf("topic %s was deleted while relays share lanes by it (%s): they make it anew by themselves within seconds; if they do not, their logs say why",
+		e.Topic, strings.Join(e.Relays, ", "))
+}
+
+// noControlTopic says who misses the topic.
+func noControlTopic(ctx context.Context, c *kgo.Client, topic string) error {
+	e := &NoControlTopicError{Topic: topic}
+	members, err := describeMembers(ctx, c, topic)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		e.Relays = append(e.Relays, relayOf(m.client))
+	}
+	slices.Sort(e.Relays)
+	return e
+}
+
+// DescribeLanes asks the cluster who has which lane of an outbox. Without a control topic the error is a
+// *NoControlTopicError.
 func DescribeLanes(ctx context.Context, cfg Config, outbox string) ([]LaneStatus, error) {
 	s, err := NewSink(cfg, Options{})
 	if err != nil {
@@ -53,14 +83,14 @@ func DescribeLanes(ctx context.Context, cfg Config, outbox string) ([]LaneStatus
 		end := ends[topic][lane]
 		switch {
 		case errors.Is(end.Err, kerr.UnknownTopicOrPartition):
-			return nil, nil
+			return nil, noControlTopic(ctx, s.current().Client, topic)
 		case end.Err != nil:
 			return nil, fmt.Errorf("look the lanes up: %w", end.Err)
 		}
 		lanes = append(lanes, LaneStatus{Lane: lane, Progress: -1, End: end.Offset})
 	}
 	if len(lanes) == 0 {
-		return nil, nil
+		return nil, noControlTopic(ctx, s.current().Client, topic)
 	}
 	if err := addNotes(ctx, adm, topic, lanes); err != nil {
 		return nil, err

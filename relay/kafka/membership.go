@@ -89,6 +89,9 @@ func (g *Group) cancelOpening() {
 func (g *Group) assigned(c *kgo.Client, added []int32) {
 	g.mu.Lock()
 	lost := g.turn(c, added)
+	if len(added) > 0 {
+		clear(g.fenced) // a run may have been back since
+	}
 	for _, lane := range added {
 		g.have[lane] = time.Now()
 	}

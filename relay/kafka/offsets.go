@@ -155,6 +155,7 @@ func (g *Group) commitOffsets(ctx context.Context, lanes []int32) {
 	err := g.offsetCommit(within, m, todo)
 	g.settledPlain(todo, err)
 	if err != nil {
+		g.doubt(err)
 		g.log.Debug("the lanes' positions were not noted", "error", err.Error())
 		return
 	}

@@ -21,6 +21,7 @@ func (g *Group) openAll(ctx context.Context) {
 		if len(lanes) > 0 {
 			if err := g.open(attempt, lanes, m); err != nil && attempt.Err() == nil {
 				g.log.Warn("lanes could not be taken over, trying again", "lanes", lanes, "error", err.Error())
+				g.doubt(err)
 				again = true
 			}
 			again = again || attempt.Err() != nil

@@ -27,6 +27,7 @@ type transaction struct {
 	notes  []sending // progress records, by lane
 	lanes  []int32   // those of the rows, ascending
 	noted  bool      // the group was told of notes
+	noteID [16]byte  // the control topic's, when they were written
 
 	small   bool   // its progress is to be carried by the offsets' metadata
 	carried uint64 // its number there; 0 when its progress is in notes

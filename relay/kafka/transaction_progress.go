@@ -27,8 +27,8 @@ const maxNote = 256 << 10
 
 // note writes the progress records.
 func (x *transaction) note(ctx context.Context) error {
-	control, _ := x.b.t.g.control()
-	x.notes = x.progress(control)
+	control, id := x.b.t.g.control()
+	x.notes, x.noteID = x.progress(control), id
 	shares := make([]*share, 0, len(x.notes))
 	for n := range x.notes {
 		y := &x.notes[n]

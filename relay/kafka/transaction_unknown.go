@@ -36,6 +36,11 @@ func (t *Transactions) ask(ctx context.Context, x *transaction) (there bool, err
 	if x.carried != 0 {
 		return t.g.committedList(ctx, x.lanes, x.carried)
 	}
+	if _, id := t.g.control(); id != x.noteID {
+		t.base.opts.Logger.Warn("nobody can tell any more whether a transaction was committed, since the control topic was deleted: its events are sent again",
+			"transactional_id", x.id, "events", len(x.data))
+		return false, nil
+	}
 	lane, offset := x.notes[0].rec.Partition, x.notes[0].rec.Offset
 	err = t.g.readCommitted(ctx, lane, offset, offset+1, func(r *kgo.Record) {
 		there = there || r.Offset == offset && transactionOf(r) == x.id

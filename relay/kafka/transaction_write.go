@@ -126,6 +126,7 @@ func (b *batch) send(ctx context.Context, s *slot) (taken bool) {
 		case endFenced:
 			err = fmt.Errorf("%w: %w", errUnsettled, err)
 		}
+		b.t.g.doubt(err)
 		if f := b.hopeless(err); f != nil {
 			b.rejectAll(f)
 			return false
@@ -201,6 +202,8 @@ func (t *Transactions) failure(err error) *relay.Failure {
 	control, _ := t.g.control()
 	f := t.base.failure(control, err)
 	switch {
+	case ofTheControlTopic(err):
+		f.Class, f.Grace, f.Hint = relay.ClassUnavailable, 0, hintLanes
 	case forbidden(err):
 		f.Class, f.Hint = relay.ClassRelay, t.base.grant(control, err)
 	case errors.Is(err, errUnsettled):

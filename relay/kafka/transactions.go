@@ -25,6 +25,8 @@ type lanes interface {
 	owns(lane int32) bool
 	// stale tells that the broker refused the membership: with waits for the next one then.
 	stale(m member)
+	// doubt tells of an error that may mean that the control topic is gone.
+	doubt(err error)
 	control() (topic string, id [16]byte)
 	metadata(lane int32) string
 	noted(lane int32, offset int64)   // a progress record was acknowledged

@@ -121,6 +121,7 @@ func (l *testLanes) stale(m member) {
 	}
 }
 
+func (l *testLanes) doubt(error)                 {}
 func (l *testLanes) control() (string, [16]byte) { return l.topic, l.id }
 func (l *testLanes) run() string                 { return l.name }
 

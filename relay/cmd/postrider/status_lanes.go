@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,11 +35,12 @@ func askLanes(ctx context.Context, cfg *config.Config) (lanes []laneDocument, si
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	known, err := kafka.DescribeLanes(ctx, props, cfg.Outbox.Name)
-	if err != nil {
+	var missing *kafka.NoControlTopicError
+	switch {
+	case errors.As(err, &missing):
+		return none, missing.Error()
+	case err != nil:
 		return none, "Kafka does not answer: " + err.Error()
-	}
-	if known == nil {
-		return none, "no relay has shared this outbox by lanes yet"
 	}
 	lanes = make([]laneDocument, len(known))
 	for i := range known {
