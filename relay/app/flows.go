@@ -52,6 +52,10 @@ func (a *app) openFlows(ctx context.Context, store Store, o *relay.Options) (flo
 		return flows, err
 	}
 	for _, f := range flows[0].CheckTopics(ctx, a.knownTopics()) {
+		if f.Minor {
+			a.log.Info("about the topics", "topic", f.Topic, "notice", f.Problem)
+			continue
+		}
 		a.log.Warn("about a topic", "topic", f.Topic, "problem", f.Problem, "advice", f.Advice)
 	}
 	return flows, nil

@@ -16,6 +16,7 @@ type Finding struct {
 	Problem string
 	Advice  string // the next step, a command where there is one; may be empty
 	Severe  bool   // no record can be written as things stand
+	Minor   bool   // nothing can be done about it here; at most one of a check is
 }
 
 // String is one line.
@@ -53,8 +54,14 @@ func (s *Sink) CheckTopics(ctx context.Context, names []string) []Finding {
 			Problem: "it cannot be looked up: " + setup.Thing + ": " + setup.Reason, Advice: setup.Fix})
 	}
 	s.topics.remember(found)
+	alone := s.brokers.Load() == 1
 	for _, t := range found {
 		findings = append(findings, s.check(t)...)
+		if alone && t.failure == nil {
+			findings = append(findings, Finding{Topic: t.name, Minor: true,
+				Problem: "it has one replica, as every topic of a cluster with one broker: what the broker loses is lost, acknowledged records too"})
+			alone = false // one says it for all
+		}
 	}
 	slices.SortStableFunc(findings, func(a, b Finding) int { return strings.Compare(a.Topic, b.Topic) })
 	return findings
@@ -74,6 +81,7 @@ func (s *Sink) check(t *topicInfo) []Finding {
 		return "kafka-configs.sh --bootstrap-server {servers} --alter --entity-type topics --entity-name '{topic}' --add-config " + config
 	}
 	switch {
+	case s.brokers.Load() == 1: // it cannot have more replicas
 	case t.replication == 1:
 		add("it has one replica: its records are lost with that broker, acknowledged ones too",
 			"give it three: kafka-reassign-partitions.sh, or create it with --replication-factor 3")

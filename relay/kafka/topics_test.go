@@ -39,7 +39,9 @@ func TestSink_CreatesTopicsByChoiceOnly(t *testing.T) {
 		m, err := admin(t, seed).Metadata(t.Context(), name)
 		require.NoError(t, err)
 		require.Len(t, m.Topics[name].Partitions, 3)
-		require.NotEmpty(t, s.CheckTopics(t.Context(), []string{name}), "one replica")
+		found := s.CheckTopics(t.Context(), []string{name, name})
+		require.Len(t, found, 1)
+		require.True(t, found[0].Minor, "a cluster with one broker has one replica of each topic")
 	})
 }
 
