@@ -118,7 +118,11 @@ func (w *owner) Take(ctx context.Context, lanes []TakenLane) error {
 	if err := w.read(ctx, lanes); err != nil {
 		return err
 	}
-	w.log.Info("lanes taken over", "lanes", numbers, "marked", marked, "took", time.Since(began).String())
+	said := []any{"lanes", numbers}
+	if marked > 0 {
+		said = append(said, "marked", marked) // events that the owner before had sent and not marked
+	}
+	w.log.Info("lanes taken over", append(said, lasted(began)...)...)
 	w.hooks.Reclaimed(marked)
 	w.hooks.LanesOwned(len(w.lanes()))
 	w.wake()
@@ -205,26 +209,6 @@ func (w *owner) markSent(ctx context.Context, sent []SentRow) (marked int, err e
 	return marked, nil
 }
 
-// logRevived tells of events that a relay gave up which did not know that they had been sent: a person who was
-// told that they are dead need not act any more.
-func (w *owner) logRevived(outs []Outcome) {
-	const most = 20 // lines
-	n := 0
-	for i := range outs {
-		if outs[i].From != StateDead {
-			continue
-		}
-		if n++; n <= most {
-			r := &outs[i].Receipt
-			w.log.Warn("event was marked DEAD by a relay that had lost its lane, but it had been sent: marked SENT",
-				"event_id", outs[i].EventID, "topic", r.Topic, "partition", r.Partition, "offset", r.Offset)
-		}
-	}
-	if n > most {
-		w.log.Warn("more events that were marked DEAD had been sent: marked SENT", "events", n-most)
-	}
-}
-
 // Low implements LaneKeeper. The Store's position is that of the lanes it reads, so it holds for a lane only
 // if that was among them all the while.
 func (w *owner) Low(lane int32) (low string, ok bool) {
@@ -252,7 +236,7 @@ func (w *owner) Give(ctx context.Context, lanes []int32) {
 		w.log.Warn("lanes are given up with events in flight", "lanes", lanes, "took", time.Since(began).String())
 		return
 	}
-	w.log.Info("lanes given up", "lanes", lanes, "took", time.Since(began).String())
+	w.log.Info("lanes given up", append([]any{"lanes", lanes}, lasted(began)...)...)
 }
 
 // Lose implements LaneKeeper.

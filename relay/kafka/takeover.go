@@ -184,7 +184,17 @@ func (g *Group) fence(ctx context.Context, run string) error {
 	if err := all.Wait(); err != nil {
 		return fmt.Errorf("end the transactions of relay run %s: %w", run, err)
 	}
-	g.log.Info("ended the transactions of an owner that is gone", "run", run, "transactional_ids", len(ids))
+	open := 0
+	for _, id := range ids {
+		if state := list[id].State; state == "Ongoing" || strings.HasPrefix(state, "Prepare") {
+			open++
+		}
+	}
+	if open > 0 {
+		g.log.Info("ended the open transactions of a relay that is gone", "run", run, "transactions", open)
+	} else {
+		g.log.Debug("a relay that is gone left no transaction open", "run", run, "transactional_ids", len(ids))
+	}
 	return nil
 }
 
