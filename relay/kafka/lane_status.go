@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -39,29 +38,24 @@ type LaneStatus struct {
 // the topic was deleted.
 type NoControlTopicError struct {
 	Topic  string
-	Relays []string // of the group's members, sorted; they make the topic anew
+	Relays int // members of the group; they make the topic anew
 }
 
 func (e *NoControlTopicError) Error() string {
-	if len(e.Relays) == 0 {
+	if e.Relays == 0 {
 		return fmt.Sprintf("the cluster has no topic %s: no relay has shared this outbox by lanes yet, or the topic was deleted; the first relay makes it", e.Topic)
 	}
-	return fmt.Sprintf("topic %s was deleted while relays share lanes by it (%s): they make it anew by themselves within seconds; if they do not, their logs say why",
-		e.Topic, strings.Join(e.Relays, ", "))
+	return fmt.Sprintf("topic %s was deleted under the relays that share lanes by it (%d run): they make it anew by themselves within seconds; if they do not, their logs say why",
+		e.Topic, e.Relays)
 }
 
 // noControlTopic says who misses the topic.
 func noControlTopic(ctx context.Context, c *kgo.Client, topic string) error {
-	e := &NoControlTopicError{Topic: topic}
 	members, err := describeMembers(ctx, c, topic)
 	if err != nil {
 		return err
 	}
-	for _, m := range members {
-		e.Relays = append(e.Relays, relayOf(m.client))
-	}
-	slices.Sort(e.Relays)
-	return e
+	return &NoControlTopicError{Topic: topic, Relays: len(members)}
 }
 
 // DescribeLanes asks the cluster who has which lane of an outbox. Without a control topic the error is a

@@ -78,9 +78,14 @@ func (c *cli) status(ctx context.Context, cfg *config.Config, store relay.Admin)
 		for _, r := range relays {
 			t.row("relay", r["state"], relayLine(r))
 		}
+		if len(doc.Lanes) > 0 {
+			n, line := shares(doc.Lanes)
+			t.row("relays", n, line)
+		}
+		names := owners(doc.Lanes)
 		for i := range doc.Lanes {
 			l := &doc.Lanes[i]
-			t.row(fmt.Sprint("lane ", l.Lane), owner(l), laneLine(l, time.Now()))
+			t.row(fmt.Sprint("lane ", l.Lane), names[i], laneLine(l, time.Now()))
 		}
 		if silent != "" {
 			t.row("lanes", "unknown", silent)

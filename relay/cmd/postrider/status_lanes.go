@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,12 +51,81 @@ func askLanes(ctx context.Context, cfg *config.Config) (lanes []laneDocument, si
 	return lanes, ""
 }
 
-// owner names who has a lane, for people.
-func owner(l *laneDocument) string {
-	if l.Relay == "" {
-		return "nobody"
+// owners names who has which lane, for people: the relay, or its run where several relays have one name, as those of one
+// machine have unless told otherwise.
+func owners(lanes []laneDocument) []string {
+	runs := map[string]string{}
+	shared := map[string]bool{}
+	for i := range lanes {
+		l := &lanes[i]
+		if run, known := runs[l.Relay]; known && run != l.Run {
+			shared[l.Relay] = true
+		}
+		runs[l.Relay] = l.Run
 	}
-	return l.Relay
+	names := make([]string, len(lanes))
+	for i := range lanes {
+		switch l := &lanes[i]; {
+		case l.Relay == "":
+			names[i] = "nobody"
+		case shared[l.Relay]:
+			names[i] = l.Run
+		default:
+			names[i] = l.Relay
+		}
+	}
+	return names
+}
+
+// shares says how many relays there are, and how many lanes each has.
+func shares(lanes []laneDocument) (relays int, line string) {
+	counts := map[string]int{}
+	for _, name := range owners(lanes) {
+		counts[name]++
+	}
+	free := counts["nobody"]
+	delete(counts, "nobody")
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		part := fmt.Sprintf("%s %d", name, counts[name])
+		if len(parts) == 0 {
+			part = fmt.Sprintf("%s %s", name, number(counts[name], "lane"))
+		}
+		parts = append(parts, part)
+	}
+	if free > 0 {
+		parts = append(parts, number(free, "lane")+" without a relay")
+	}
+	return len(counts), strings.Join(parts, ", ")
+}
+
+func number(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
+}
+
+// unmarked tells of transactions that are sent and not marked in the table, once that is more than what is always under way.
+func unmarked(l *laneDocument, now time.Time) string {
+	const (
+		usual = 10
+		soon  = 15 * time.Second // positions are noted every few seconds
+	)
+	var since time.Duration
+	if l.ProgressAt != nil {
+		since = now.Sub(*l.ProgressAt)
+	}
+	what := "about " + number(int(l.Unmarked), "transaction")
+	switch {
+	case l.Unmarked == 0:
+		return ""
+	case l.Relay == "":
+		return what + " for the next owner to mark as sent"
+	case l.Unmarked > usual, since > soon:
+		return what + " sent and not marked in the table: does the database take changes?"
+	}
+	return ""
 }
 
 // laneLine says how a lane fares, for people.
@@ -73,8 +144,8 @@ func laneLine(l *laneDocument, now time.Time) string {
 		}
 		parts = append(parts, waiting)
 	}
-	if l.Unmarked > 0 {
-		parts = append(parts, fmt.Sprint("transactions not known to be marked: ", l.Unmarked))
+	if text := unmarked(l, now); text != "" {
+		parts = append(parts, text)
 	}
 	if l.ProgressAt != nil {
 		parts = append(parts, "last progress "+age(max(now.Sub(*l.ProgressAt), 100*time.Millisecond))+" ago")

@@ -62,8 +62,9 @@ func TestStatus_Lanes(t *testing.T) {
 	}
 	code, out, errOut = d.do(t, append([]string{"status"}, lanes...)...)
 	require.Zero(t, code, errOut)
+	require.Regexp(t, `(?m)^relays +1 +till-1 4 lanes$`, out)
 	require.Regexp(t, `(?m)^lane 0 +till-1 +at 127\.0\.0\.1\S*, flow 0`, out)
-	require.Regexp(t, `(?m)^lane [0-3] +till-1 +at 127\.0\.0\.1\S*, flow [01](, transactions not known to be marked: 1)?, last progress [0-9.]+m?s ago$`, out)
+	require.Regexp(t, `(?m)^lane [0-3] +till-1 +at 127\.0\.0\.1\S*, flow [01], last progress [0-9.]+m?s ago$`, out)
 
 	metrics := get(t, "http://"+listen+"/metrics")
 	for _, want := range []string{"outbox_lanes_owned 4", "outbox_fenced_total 0", "outbox_reclaimed_total 0", "outbox_takeover_seconds_count 1"} {
@@ -78,6 +79,7 @@ func TestStatus_Lanes(t *testing.T) {
 	require.Equal(t, 1, strings.Count(text, "lanes given up"))
 	code, out, errOut = d.do(t, append([]string{"status"}, lanes...)...)
 	require.Zero(t, code, errOut)
+	require.Regexp(t, `(?m)^relays +0 +4 lanes without a relay$`, out)
 	require.Regexp(t, `(?m)^lane 0 +nobody +.*last owner till-1$`, out)
 
 	for n := range 5 {
@@ -123,4 +125,41 @@ func TestBefore(t *testing.T) {
 	lane := func(low string) (l laneDocument) { l.Low = low; return l }
 	require.Equal(t, relay.RowID("6"), before([]laneDocument{lane("12"), lane("7,a1,b2")}))
 	require.Empty(t, before([]laneDocument{lane("12"), lane("")}), "nobody knows")
+}
+
+// TestOwners: relays of one name are told apart by their runs.
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	lane := func(name, run string) (l laneDocument) { l.Relay, l.Run = name, run; return l }
+	lanes := []laneDocument{lane("vm", "vm-1f"), lane("vm", "vm-2a"), lane("till", "till-3c"), lane("vm", "vm-1f"), lane("", "")}
+	require.Equal(t, []string{"vm-1f", "vm-2a", "till", "vm-1f", "nobody"}, owners(lanes))
+	n, line := shares(lanes)
+	require.Equal(t, 3, n)
+	require.Equal(t, "till 1 lane, vm-1f 2, vm-2a 1, 1 lane without a relay", line)
+	n, line = shares(lanes[:1])
+	require.Equal(t, "1 vm 1 lane", fmt.Sprint(n, " ", line))
+}
+
+// TestUnmarked: what is always under way is not worth a person's attention.
+func TestUnmarked(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ago := func(d time.Duration) *time.Time { at := now.Add(-d); return &at }
+	for _, c := range []struct {
+		relay string
+		count int64
+		last  *time.Time
+		want  string
+	}{
+		{"a", 0, ago(time.Hour), ""},
+		{"a", 2, ago(time.Second), ""},
+		{"a", 2, nil, ""},
+		{"a", 2, ago(time.Minute), "about 2 transactions sent and not marked in the table: does the database take changes?"},
+		{"a", 11, ago(time.Second), "about 11 transactions sent and not marked in the table: does the database take changes?"},
+		{"", 1, ago(time.Second), "about 1 transaction for the next owner to mark as sent"},
+	} {
+		var l laneDocument
+		l.Relay, l.Unmarked, l.ProgressAt = c.relay, c.count, c.last
+		require.Equal(t, c.want, unmarked(&l, now))
+	}
 }
