@@ -412,8 +412,10 @@ func TestRun_HealthWhileStopping(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	held := make(chan struct{})
-	r.kafka("").ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
-		<-held
+	k := r.kafka("")
+	k.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl() // a transaction that waits for too long begins anew
+		k.SleepControl(func() { <-held })
 		return nil, nil, false
 	})
 	r.write(1)

@@ -149,6 +149,7 @@ func (w *world) close() {
 	w.cluster.Close()
 	w.linger.Wait()
 	_ = w.db.Close()
+	time.Sleep(w.session + 2*time.Second) // a coordinator's look for a leader's answer ends by itself
 	clocks.Delete(w.start.Year())
 	if w.t.Failed() {
 		w.t.Logf("seed %d: what happened stands in %s; scenario %+v", w.seed, w.log.save(w.seed), w.scenario)

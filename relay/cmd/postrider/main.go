@@ -13,12 +13,15 @@ import (
 )
 
 func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
 	// SIGHUP is what a terminal sends when it is closed.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
-		// The first signal asks for an orderly end; from then on signals act as usual, so that a
-		// second one cuts.
-		<-ctx.Done()
+		// The first signal asks for an orderly end. From then on signals act as usual, so that a second one cuts:
+		// also when it comes as soon as anybody can see the first one's effect.
+		<-signals
+		signal.Reset(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 		stop()
 	}()
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
