@@ -66,8 +66,37 @@ func TestRelay_ModeSwitch(t *testing.T) {
 			old, held = fresh, string(r.opts.Claim)
 		}
 		r.end(old...)
-		require.Contains(t, r.log.String(), "another relay owns the table, waiting as standby")
+		require.Contains(t, r.log.String(), "another relay owns the table, and this one may not work beside it")
 	})
+}
+
+// TestRelay_StandbyForOthers: a relay that waits for relays of another kind says so once a minute, with the next step; one
+// that waits for its like says so once.
+func TestRelay_StandbyForOthers(t *testing.T) {
+	t.Parallel()
+	for claim, warned := range map[relay.ClaimMode]int{relay.ClaimRows: 3, relay.ClaimSingle: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, 2)
+			r.opts.Claim, r.opts.Lanes, r.group, r.relays = relay.ClaimSingle, nil, nil, 1
+			first := r.runAll()
+			synctest.Wait()
+			r.opts.Claim, r.store.Cursor = claim, r.store.Cursor && claim != relay.ClaimRows
+			second := r.runAll()
+			time.Sleep(150 * time.Second)
+			log := r.log.String()
+			require.Equal(t, warned, strings.Count(log, "and this one may not work beside it"), "%s: %s", claim, log)
+			if warned > 0 {
+				require.Contains(t, log, "stop those relays, or give this one the same relay.claim, outbox.name and relay.lanes")
+				require.Contains(t, log, `"own_claim":"rows"`)
+			} else {
+				require.Equal(t, 1, strings.Count(log, "waiting as standby"))
+			}
+			r.end(first...)
+			time.Sleep(150 * time.Second)
+			require.Equal(t, warned, strings.Count(r.log.String(), "and this one may not work beside it"), "not once it works")
+			r.end(second...)
+		})
+	}
 }
 
 // sweptStore is a Store whose sweep finds events.

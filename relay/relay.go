@@ -145,11 +145,13 @@ func (r *Relay) Run(ctx context.Context) error {
 
 func (r *Relay) run(ctx context.Context) error {
 	var former *string // who owned the table when this relay came
+	waiting, acquired := context.WithCancel(ctx)
 	lost, err := r.o.Store.Acquire(ctx, func(holder string) {
 		former = &holder
 		r.status.standby(holder)
-		r.o.Logger.Info("another relay owns the table, waiting as standby", "holder", holder)
+		r.tellStandby(waiting, holder)
 	})
+	acquired()
 	if err != nil {
 		r.closeAll(ctx)
 		if ctx.Err() != nil {

@@ -63,7 +63,7 @@ type UnsettledRow struct {
 type Store interface {
 	// Acquire waits until nobody works on the table beside whom this relay may not (StoreOptions.Peers) and
 	// returns once that is so; it then keeps such relays away until Close. standby is called once if it has to
-	// wait, with who holds the table and in which mode.
+	// wait, with who holds the table and in which mode ("claim: single").
 	//
 	// lost is closed when others may be at work. With ClaimSingle that is when the session ends that keeps
 	// them away. With the other modes the table is taken anew then, and Fetch fails until it is; lost is closed

@@ -88,6 +88,12 @@ func (o *StoreOptions) Peers() string {
 	return ""
 }
 
+// Unlike tells of relays of lanes beside whom this one may not work. What makes them so is not known: names and numbers
+// of others stand in no lock.
+func (o *StoreOptions) Unlike() string {
+	return fmt.Sprintf("with another outbox.name or relay.lanes than this relay's (%s, %d)", o.Name, o.Lanes)
+}
+
 // What a DEAD event does to its key.
 const (
 	OnDeadHold = "hold"

@@ -20,12 +20,14 @@ type tableLock struct {
 	base  string
 	claim relay.ClaimMode
 	group string // claim: lanes
+
+	unlike string // see relay.StoreOptions
 }
 
 func (s *Store) tableLock() tableLock {
 	c := &s.layout().catalog
 	sum := sha256.Sum256([]byte(strings.ToLower(c.schema) + "\x00" + strings.ToLower(c.name)))
-	l := tableLock{base: fmt.Sprintf("postrider-%x", sum[:12]), claim: s.options.Claim}
+	l := tableLock{base: fmt.Sprintf("postrider-%x", sum[:12]), claim: s.options.Claim, unlike: s.options.Unlike()}
 	if l.claim == relay.ClaimLanes {
 		sum := sha256.Sum256([]byte(s.options.Peers()))
 		l.group = fmt.Sprintf("%x", sum[:4])
@@ -149,7 +151,7 @@ WHERE processlist_id = ? AND attr_name = 'program_name'`, u.session).Scan(&name)
 	case u.peer:
 		who += fmt.Sprintf(", as one of %d relays, which is the most", maxPeers)
 	case u.mode == l.claim && l.claim == relay.ClaimLanes:
-		who += ", under another outbox.name or with another relay.lanes"
+		who += ", " + l.unlike
 	}
 	return who
 }

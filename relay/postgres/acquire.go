@@ -21,6 +21,7 @@ type tableLock struct {
 	table, peers uint32
 	shared       bool // peers take it in shared mode
 	database     uint32
+	unlike       string // see relay.StoreOptions
 }
 
 // lockModes are the low bits of a lock's second number.
@@ -28,7 +29,7 @@ var lockModes = []relay.ClaimMode{"", relay.ClaimSingle, relay.ClaimRows, relay.
 
 func (s *Store) tableLock() tableLock {
 	c := s.layout.catalog
-	l := tableLock{table: hash32(fmt.Sprintf("postrider\x00%d", c.oid)), database: c.database}
+	l := tableLock{table: hash32(fmt.Sprintf("postrider\x00%d", c.oid)), database: c.database, unlike: s.options.Unlike()}
 	peers := s.options.Peers()
 	l.shared = peers != ""
 	l.peers = hash32(peers) &^ 3
@@ -87,7 +88,7 @@ func (l *tableLock) holder(ctx context.Context, conn *pgx.Conn) string {
 	}
 	text := fmt.Sprintf("%s, claim: %s, server process %d%s", who, lockModes[peers&3], pid, since)
 	if peers&3 == l.peers&3 && l.shared {
-		text += ", under another outbox.name or with another relay.lanes"
+		text += ", " + l.unlike
 	}
 	if others > 0 {
 		text += fmt.Sprintf(", and %d more", others)

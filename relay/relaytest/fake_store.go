@@ -166,7 +166,11 @@ func (s *FakeStore) Acquire(ctx context.Context, standby func(holder string)) (<
 		s.db.mu.Unlock()
 		if !told {
 			told = true
-			standby(fmt.Sprintf("%s, claim: %s", holder.o.Relay, holder.o.Claim))
+			who := fmt.Sprintf("%s, claim: %s", holder.o.Relay, holder.o.Claim)
+			if s.o.Claim == relay.ClaimLanes && holder.o.Claim == relay.ClaimLanes {
+				who += ", " + s.o.Unlike()
+			}
+			standby(who)
 		}
 		select {
 		case <-freed:

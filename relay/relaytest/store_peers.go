@@ -30,7 +30,9 @@ func peerCases() []storeCase {
 			peersWait(b, []*client{b.open()}, b.openLaneless(second, named("another")))
 		}},
 		{name: "Acquire waits for a relay of another number of lanes", only: relay.ClaimLanes, skip: noPeers, run: func(b *bed) {
-			peersWait(b, []*client{b.open()}, b.openLaneless(second, func(o *relay.StoreOptions) { o.Lanes++ }))
+			other := b.openLaneless(second, func(o *relay.StoreOptions) { o.Lanes++ })
+			w := peersWait(b, []*client{b.open()}, other)
+			require.Contains(b, w.holder, "with another outbox.name or relay.lanes than this relay's (")
 		}},
 		{name: "Acquire lets in all that wait, one after the other", skip: noPeers, run: peersQueue},
 		{name: "Acquire ends with its context", run: ownerCancelled, only: relay.ClaimSingle},
@@ -91,7 +93,7 @@ func (w *waiting) inside(b *bed) {
 }
 
 // peersWait holds that the newcomer waits until the last of the holders is gone.
-func peersWait(b *bed, holders []*client, newcomer *client) {
+func peersWait(b *bed, holders []*client, newcomer *client) *waiting {
 	b.Helper()
 	var lost []<-chan struct{}
 	for _, c := range holders {
@@ -109,6 +111,7 @@ func peersWait(b *bed, holders []*client, newcomer *client) {
 		require.NoError(b, c.Close())
 	}
 	w.inside(b)
+	return w
 }
 
 func peersShare(relays ...*client) {

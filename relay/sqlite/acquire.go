@@ -100,7 +100,7 @@ func (s *Store) tryLock(ctx context.Context, db *sql.DB, kind string) (other str
 	}
 	if run(end); isBusyErr(err) { // relays of another kind read
 		if s.options.Claim == relay.ClaimLanes && strings.HasPrefix(now, "lanes") {
-			name += ", under another outbox.name or with another relay.lanes"
+			name += ", " + s.options.Unlike()
 		}
 		return name, nil
 	}
