@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -201,6 +202,9 @@ func (w *world) live() {
 	}
 	services.Wait()
 	slots.Wait()
+	if slices.Contains(last, nil) { // it could not be opened, and has said so
+		w.t.FailNow()
+	}
 	w.mu.Lock()
 	w.over = true
 	w.mu.Unlock()
