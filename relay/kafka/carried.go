@@ -23,6 +23,10 @@ type carried struct {
 	open   bool   // how the transaction ended is not known
 }
 
+// carrying is off: a commit outside of transactions that the network delivers late, after a second try of it, can still
+// hide a list (seed 30382 of relay/sim), and an event would be sent twice. Progress goes into records until that is closed.
+var carrying = false
+
 // Sizes in bytes.
 const (
 	// maxMetadata stays below the default of the brokers' offset.metadata.max.bytes (4096).
@@ -177,6 +181,9 @@ func (n note) sent() (rows []relay.SentRow, err error) {
 // at any time: the lanes' progress goes into records then for as long as they are this relay's.
 func (g *Group) settledPlain(lanes map[int32]committed, err error) {
 	if err != nil && !ofTheMembership(err) {
+		g.mu.Lock()
+		g.recordsOnly = true // also when the lanes are taken anew
+		g.mu.Unlock()
 		return
 	}
 	g.mu.Lock()

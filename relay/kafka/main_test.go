@@ -14,7 +14,10 @@ import (
 	"github.com/postrider/postrider/relay"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	carrying = true // off in the product for now, see there
+	goleak.VerifyTestMain(m)
+}
 
 // cluster starts an in-process Kafka.
 func cluster(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {

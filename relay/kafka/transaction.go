@@ -80,7 +80,7 @@ func newTransaction(b *batch, s *slot, items []int) *transaction {
 		}
 	}
 	slices.Sort(x.lanes)
-	x.small = x.worthCarrying()
+	x.small = carrying && x.worthCarrying()
 	return x
 }
 
