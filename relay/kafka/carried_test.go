@@ -37,6 +37,8 @@ func TestGroup_Carry(t *testing.T) {
 	require.Empty(t, g.logs[1].carried, "all lanes take their list, or none does")
 	g.settledPlain(map[int32]committed{0: {}}, context.DeadlineExceeded)
 	require.Zero(t, g.carry(list(0)), "that commit may still be applied")
+	require.True(t, g.recordsOnly, "in any lane, for as long as the relay runs")
+	g.recordsOnly = false
 	g.settledPlain(map[int32]committed{0: {}}, nil)
 
 	first := g.carry(list(0, 1))
