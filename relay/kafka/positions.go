@@ -7,7 +7,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -64,12 +63,7 @@ func offsetError(err error) error {
 // once makes the request and repeats it by no means: a first try that was given up could be applied after a second,
 // and win over what a transaction committed meanwhile.
 func (g *Group) once(ctx context.Context, req *kmsg.OffsetCommitRequest) (*kmsg.OffsetCommitResponse, error) {
-	// On a connection that stood idle the library takes the liberty of a second try.
-	c, err := kgo.NewClient(append(g.lend.clientOptions(), kgo.RequestRetries(0))...)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
+	c := g.lend.current().Client
 	at := kadm.NewClient(c).FindGroupCoordinators(ctx, g.topic)[g.topic]
 	if at.Err != nil {
 		return nil, at.Err
