@@ -38,7 +38,7 @@ var plantedBugs = []planted{
 	{"cursor by the largest id", []change{{"relaytest/fake_fetch.go", "p.next.gaps[gap] = true", "_ = gap"}}},
 	{"retry of only the failed record of a key", []change{{"gate.go",
 		"return !k.shut || len(k.doubts) > 0 && k.doubts[0].row == e.Row && k.doubts[0].kind != doubtPending", "return true || k.shut"}}},
-	{"gate not loaded at restart", []change{{"relay.go", "	r.gate.load(ds)\n", ""}}},
+	{"gate not loaded at restart", []change{{"relay.go", "	r.gate.load(ds)\n", "	_ = ds\n"}}},
 	{"handBack forgets to reopen", []change{{"gate.go", "	g.close(k, e.Row)\n	g.open(*e.Key, k)\n", "	if g.close(k, e.Row); len(k.doubts) == 0 && k.busy == 0 {\n		k.shut = false\n		g.shut--\n	}\n"}}},
 	{"mark without the claim's condition", []change{{"relaytest/fake_store.go", "r := s.db.row(o.Row)", "r := s.db.event(o.EventID)"}, {"relaytest/fake_store.go",
 		`if r == nil || !s.applies(r, o) || o.Claim != "" && r.token != o.Claim {`, "if r == nil {"}}},

@@ -4,7 +4,6 @@ package crashtest
 
 import (
 	"cmp"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/postrider/postrider/relay/relaytest"
 )
 
 // planted is a bug that the tests of this package must see: a change of the product's source, compiled
@@ -22,8 +23,8 @@ type planted struct {
 	seenBy  string // the tests to run, as for go test -run
 }
 
-// change replaces text that stands exactly once in a file below relay/.
-type change struct{ file, old, new string }
+// change is a relaytest.Change, in files below relay/.
+type change struct{ File, Old, New string }
 
 var plantedBugs = []planted{
 	{"mark before ack", []change{{"sender.go", "s.sink.Write(ctx, f.recs, f.report)", `recs := append([]Record(nil), f.recs...)
@@ -39,7 +40,7 @@ var plantedBugs = []planted{
 		{"gate.go", "return !k.shut || len(k.doubts) > 0 && k.doubts[0].row == e.Row && k.doubts[0].kind != doubtPending", "return true || k.shut"},
 		{"gate.go", "f.Blocked = g.blocked", "f.Blocked = nil"}},
 		"TestCase_O01"},
-	{"gates not loaded at the start", []change{{"relay.go", "	r.gate.load(ds)\n", ""}}, "TestCase_O01"},
+	{"gates not loaded at the start", []change{{"relay.go", "	r.gate.load(ds)\n", "	_ = ds\n"}}, "TestCase_O01"},
 	{"mark without the claim's condition, PostgreSQL", []change{
 		{"postgres/settle.go", `same := fmt.Sprintf("(%s = CASE o.f`, `same := fmt.Sprintf("(TRUE OR (%s = CASE o.f`},
 		{"postgres/settle.go", `AND (o.tries < 0 OR %s = o.tries)"`, `AND (o.tries < 0 OR %s = o.tries))"`}},
@@ -115,43 +116,16 @@ func findings(out string) string {
 func TestPlantedBugs_FitTheSource(t *testing.T) {
 	t.Parallel()
 	for _, bug := range plantedBugs {
-		for _, c := range bug.changes {
-			source, err := os.ReadFile(filepath.Join(root(), "relay", c.file))
-			require.NoError(t, err, bug.name)
-			if n := strings.Count(string(source), c.old); n != 1 {
-				t.Errorf("%s: %q stands %d times in %s", bug.name, c.old, n, c.file)
-			}
-		}
+		relaytest.FitsTheSource(t, filepath.Join(root(), "relay"), bug.changes)
 	}
 }
 
 // build compiles the relay with the bug in it.
 func (b planted) build(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	sources := map[string]string{}
-	for _, c := range b.changes {
-		file := filepath.Join(root(), "relay", c.file)
-		if _, seen := sources[file]; !seen {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			sources[file] = string(text)
-		}
-		require.Equal(t, 1, strings.Count(sources[file], c.old), "%s: %q must stand once", c.file, c.old)
-		sources[file] = strings.Replace(sources[file], c.old, c.new, 1)
-	}
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	for file, text := range sources {
-		changed := filepath.Join(dir, filepath.Base(filepath.Dir(file))+"_"+filepath.Base(file))
-		require.NoError(t, os.WriteFile(changed, []byte(text), 0o600))
-		overlay.Replace[file] = changed
-	}
-	list, err := json.Marshal(overlay)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o600))
-	out := filepath.Join(dir, "postrider")
-	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", out, "github.com/postrider/postrider/relay/cmd/postrider")
-	cmd.Dir = filepath.Join(root(), "relay")
+	source, out := filepath.Join(root(), "relay"), filepath.Join(t.TempDir(), "postrider")
+	cmd := exec.Command("go", "build", "-overlay", relaytest.Overlay(t, source, b.changes), "-o", out, "github.com/postrider/postrider/relay/cmd/postrider")
+	cmd.Dir = source
 	said, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	return out
