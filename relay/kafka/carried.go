@@ -16,7 +16,7 @@ import (
 // are marked.
 //
 // A commit outside of transactions that comes between such a commit and the transaction's end would win over it
-// and hide the list, so the two keep out of each other's way: see laneLog.plain and openLists.
+// and hide the list, so the two keep out of each other's way: see laneLog.plain and openList.
 type carried struct {
 	Number uint64 `json:"n"` // of the transaction, within the run
 	Rows   string `json:"l"` // encodeProgress, in base64
@@ -178,16 +178,11 @@ func (n note) sent() (rows []relay.SentRow, err error) {
 }
 
 // settledPlain notes how a commit outside of transactions ended. When that is not known it may still be applied,
-// at any time: the lanes' progress goes into records then for as long as they are this relay's.
+// at any time, also after the lanes were taken anew: all progress goes into records from then on.
 func (g *Group) settledPlain(lanes map[int32]committed, err error) {
-	if err != nil && !ofTheMembership(err) {
-		g.mu.Lock()
-		g.recordsOnly = true // also when the lanes are taken anew
-		g.mu.Unlock()
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.recordsOnly = g.recordsOnly || err != nil && !ofTheMembership(err)
 	for lane := range lanes {
 		if l := g.logs[lane]; l != nil {
 			l.plain = false

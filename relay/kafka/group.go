@@ -105,7 +105,7 @@ type Group struct {
 	fenced  map[string]bool     // runs that were fenced
 
 	lists       uint64 // number of the last transaction that carried its progress
-	recordsOnly bool   // brokers take too little metadata for it
+	recordsOnly bool   // brokers take too little metadata for it, or a late commit could hide a list
 }
 
 // NewGroup makes a relay's part in the group. Nothing connects before Run.

@@ -13,7 +13,7 @@ type laneLog struct {
 	pending []int64   // acknowledged and not known to be marked, ascending
 	next    int64     // behind the last that is known
 	carried []carried // likewise, of transactions without a record
-	plain   bool      // a commit outside of transactions is under way, or may still be applied
+	plain   bool      // a commit outside of transactions is under way
 	at      time.Time // of the last transaction's progress
 }
 
